@@ -1,0 +1,97 @@
+"""The checks every container makes at its door."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from incognita.errors import InvalidDataError
+
+
+def check_rows(what: str, **lengths: int | None) -> None:
+    """Refuse columns of different lengths; None stands for a column that is absent.
+
+    >>> check_rows("Detections", xyxy=3, confidence=3, logits=None)
+    >>> check_rows("Detections", xyxy=3, confidence=2)
+    Traceback (most recent call last):
+    incognita.errors.InvalidDataError: Detections need columns of one length, but xyxy has 3 rows \
+and confidence has 2.
+    """
+    present = {name: n for name, n in lengths.items() if n is not None}
+    first, n_first = next(iter(present.items()))
+    for name, n in present.items():
+        if n != n_first:
+            raise InvalidDataError(
+                f"{what} need columns of one length, but {first} has {n_first} rows "
+                f"and {name} has {n}."
+            )
+
+
+def check_offsets(what: str, offsets: np.ndarray[Any, Any], n_images: int, n_rows: int) -> None:
+    """Refuse offsets that do not cut the rows into one piece per image."""
+    if len(offsets) != n_images + 1:
+        raise InvalidDataError(
+            f"{what} of {n_images} images need {n_images + 1} offsets, but {len(offsets)} came."
+        )
+    if offsets[0] != 0 or offsets[-1] != n_rows or (np.diff(offsets) < 0).any():
+        raise InvalidDataError(
+            f"The offsets of {what} must rise from 0 to the number of rows, {n_rows}, "
+            f"but they go from {offsets[0]} to {offsets[-1]}."
+        )
+
+
+def check_unique(what: str, image_ids: np.ndarray[Any, Any]) -> None:
+    """Refuse repeated image ids: a repeated image counts twice in every metric."""
+    values, counts = np.unique(image_ids, return_counts=True)
+    if len(values) != len(image_ids):
+        repeated = values[counts > 1][0]
+        raise InvalidDataError(
+            f"Image id {repeated!s} appears {counts.max()} times in {what}; "
+            f"every id must be there once."
+        )
+
+
+def check_finite(what: str, column: str, values: np.ndarray[Any, Any]) -> None:
+    """Refuse NaN and infinity, naming the first row that holds one."""
+    if not np.isfinite(values).all():
+        row = int(np.argwhere(~np.isfinite(values))[0][0])
+        raise InvalidDataError(
+            f"{column} of {what} must be finite, but row {row} holds {values[row]!s}."
+        )
+
+
+def check_boxes(what: str, xyxy: np.ndarray[Any, Any]) -> None:
+    """Refuse boxes whose right or lower edge lies before the left or upper one."""
+    check_finite(what, "xyxy", xyxy)
+    is_negative = (xyxy[:, 2] < xyxy[:, 0]) | (xyxy[:, 3] < xyxy[:, 1])
+    if is_negative.any():
+        row = int(np.flatnonzero(is_negative)[0])
+        raise InvalidDataError(
+            f"xyxy of {what} must have x1 <= x2 and y1 <= y2, "
+            f"but row {row} is {xyxy[row].tolist()}."
+        )
+
+
+def check_class_ids(what: str, class_ids: np.ndarray[Any, Any], n_classes: int) -> None:
+    """Refuse class ids outside the list of classes."""
+    if len(class_ids) and (class_ids.min() < 0 or class_ids.max() >= n_classes):
+        row = int(np.flatnonzero((class_ids < 0) | (class_ids >= n_classes))[0])
+        raise InvalidDataError(
+            f"class_ids of {what} must be below the number of classes, {n_classes}, "
+            f"but row {row} is {class_ids[row]}."
+        )
+
+
+def as_array(values: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
+    """Give values as a contiguous array that nobody can write to through the container."""
+    array = np.ascontiguousarray(values, dtype=dtype)
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+def concatenated_offsets(parts: Iterable[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """Join per-image offsets of several containers into one list of offsets."""
+    counts = [np.diff(offsets) for offsets in parts]
+    return np.concatenate([[0], np.cumsum(np.concatenate(counts))])

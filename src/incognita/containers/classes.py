@@ -1,0 +1,85 @@
+"""Which classes there are, and which of them the model was trained on."""
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from incognita.errors import InvalidDataError, unknown_name
+
+
+class Role(Enum):
+    """What a class is to the model under test."""
+
+    KNOWN = "known"
+    UNKNOWN = "unknown"
+    IGNORED = "ignored"
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Class names in order, with the role and the super-class of each.
+
+    A class id is a position in this list. All unknown classes together are the one label
+    "unknown" of the open-set metrics; `labels` gives that view: known classes first, in order,
+    then the unknown.
+
+    >>> classes = Classes(("car", "deer", "bus"), (Role.KNOWN, Role.UNKNOWN, Role.KNOWN))
+    >>> classes.known_names, classes.labels.tolist()
+    (('car', 'bus'), [0, 2, 1])
+    """
+
+    names: tuple[str, ...]
+    roles: tuple[Role, ...] = ()
+    superclasses: tuple[str | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        n = len(self.names)
+        if not self.roles:
+            roles = (Role.UNKNOWN if name == "unknown" else Role.KNOWN for name in self.names)
+            object.__setattr__(self, "roles", tuple(roles))
+        if not self.superclasses:
+            object.__setattr__(self, "superclasses", (None,) * n)
+        if len(self.roles) != n or len(self.superclasses) != n:
+            raise InvalidDataError(
+                f"Classes need a role and a super-class for each name, but {n} names came with "
+                f"{len(self.roles)} roles and {len(self.superclasses)} super-classes."
+            )
+        if len(set(self.names)) != n:
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise InvalidDataError(f"Class {twice!r} is listed twice; give each class once.")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def id_of(self, name: str) -> int:
+        """Give the class id of a name."""
+        if name not in self.names:
+            raise unknown_name("class", name, self.names)
+        return self.names.index(name)
+
+    @property
+    def known_names(self) -> tuple[str, ...]:
+        """The names of the known classes, in the order of their labels."""
+        roles = zip(self.names, self.roles, strict=True)
+        return tuple(name for name, role in roles if role is Role.KNOWN)
+
+    @property
+    def n_known(self) -> int:
+        """How many classes are known; also the label of "unknown"."""
+        return len(self.known_names)
+
+    def has_role(self, role: Role) -> Bool[np.ndarray, "classes"]:
+        """Say of each class whether it has this role."""
+        return np.array([each is role for each in self.roles], dtype=np.bool_)
+
+    @cached_property
+    def labels(self) -> Int[np.ndarray, "classes"]:
+        """Each class as a label: known classes count from 0, every other class is `n_known`.
+
+        Ignored classes share the number of the unknown label; whoever uses labels masks them out.
+        """
+        is_known = self.has_role(Role.KNOWN)
+        return np.where(is_known, np.cumsum(is_known) - 1, is_known.sum()).astype(np.int32)

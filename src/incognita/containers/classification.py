@@ -1,0 +1,134 @@
+"""What a classifier emits for a set of images: logits, features, and the head between them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from incognita.containers.checks import check_rows, check_unique
+from incognita.errors import InvalidDataError
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """The last linear layer: logits = features @ weight.T + bias.
+
+    >>> head = Head(torch.eye(2), torch.tensor([0.0, 1.0]))
+    >>> head(torch.tensor([[3.0, 4.0]]))
+    tensor([[3., 5.]])
+    """
+
+    weight: Float[Tensor, "classes d"]
+    bias: Float[Tensor, "classes"]
+
+    def __post_init__(self) -> None:
+        if self.weight.ndim != 2 or tuple(self.bias.shape) != tuple(self.weight.shape[:1]):
+            raise InvalidDataError(
+                f"A head needs a weight [classes, d] and a bias [classes], but the weight has "
+                f"shape {list(self.weight.shape)} and the bias {list(self.bias.shape)}."
+            )
+
+    def __call__(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:
+        """Apply the layer to features."""
+        return torch.nn.functional.linear(features, self.weight, self.bias)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassifierOutputs:
+    """What a classifier emitted, one row per image.
+
+    Args:
+        image_ids: One id per row, each once.
+        logits: The scores before the softmax.
+        features: The vectors the head saw.
+        labels: The true class of each row, where it is known.
+        head: The layer between features and logits.
+        layers: Pooled features of named earlier layers.
+
+    >>> outputs = ClassifierOutputs(("a", "b"), torch.tensor([[9.0, 0.0], [1.0, 2.0]]))
+    >>> len(outputs), outputs[torch.tensor([False, True])].image_ids
+    (2, ('b',))
+    """
+
+    image_ids: tuple[Any, ...]
+    logits: Float[Tensor, "n classes"]
+    features: Float[Tensor, "n d"] | None = None
+    labels: Int[Tensor, "n"] | None = None
+    head: Head | None = None
+    layers: Mapping[str, Float[Tensor, "n _"]] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "image_ids", tuple(self.image_ids))
+        rows = {name: None if c is None else len(c) for name, c in self._columns().items()}
+        check_rows("ClassifierOutputs", image_ids=len(self.image_ids), **rows)
+        check_unique("ClassifierOutputs", np.asarray(self.image_ids))
+        for name, column in self._columns().items():
+            if column is not None and column.is_floating_point() and not column.isfinite().all():
+                row = int((~column.isfinite()).flatten(1).any(dim=1).nonzero()[0])
+                raise InvalidDataError(
+                    f"{name} of ClassifierOutputs must be finite, but row {row} "
+                    f"(image {self.image_ids[row]}) is not; look at that image or the model."
+                )
+        self._check_head()
+
+    def _columns(self) -> dict[str, Tensor | None]:
+        columns = {"logits": self.logits, "features": self.features, "labels": self.labels}
+        return columns | {f"layers[{name!r}]": t for name, t in (self.layers or {}).items()}
+
+    def _check_head(self) -> None:
+        if self.head is None:
+            return
+        n_classes, d = self.head.weight.shape
+        if self.logits.shape[1] != n_classes:
+            raise InvalidDataError(
+                f"The head gives {n_classes} classes, "
+                f"but logits have {self.logits.shape[1]} columns."
+            )
+        if self.features is not None and self.features.shape[1] != d:
+            raise InvalidDataError(
+                f"The head takes {d} features, but features have {self.features.shape[1]} columns."
+            )
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+    def __getitem__(self, keep: Bool[Tensor, "n"]) -> "ClassifierOutputs":
+        """Keep the rows that a mask marks."""
+        kept = [
+            image for image, is_kept in zip(self.image_ids, keep.tolist(), strict=True) if is_kept
+        ]
+        layers = {name: t[keep] for name, t in self.layers.items()} if self.layers else self.layers
+        return replace(
+            self,
+            image_ids=tuple(kept),
+            logits=self.logits[keep],
+            features=None if self.features is None else self.features[keep],
+            labels=None if self.labels is None else self.labels[keep],
+            layers=layers,
+        )
+
+    @classmethod
+    def empty(cls, n_classes: int, head: Head | None = None) -> "ClassifierOutputs":
+        """Give the outputs of no image."""
+        features = None if head is None else torch.zeros(0, head.weight.shape[1])
+        return cls((), torch.zeros(0, n_classes), features, head=head)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["ClassifierOutputs"]) -> "ClassifierOutputs":
+        """Join the outputs of one model on different images, in the order given."""
+        columns = [part._columns() for part in parts]
+        present = [{name for name, c in each.items() if c is not None} for each in columns]
+        if any(names != present[0] for names in present):
+            raise InvalidDataError(
+                f"Parts with different columns cannot be joined: {sorted(present[0])} and "
+                f"{sorted(next(names for names in present if names != present[0]))}."
+            )
+        joined = {name: torch.cat([each[name] for each in columns]) for name in sorted(present[0])}
+        names = parts[0].layers or {}
+        layers = {name: joined.pop(f"layers[{name!r}]") for name in names}
+        image_ids = tuple(image for part in parts for image in part.image_ids)
+        return cls(image_ids, **joined, head=parts[0].head, layers=layers or None)

@@ -1,0 +1,49 @@
+"""The errors incognita raises, each also the built-in error people expect.
+
+    IncognitaError
+    ├── InvalidDataError (ValueError)     the content of an array or a file is wrong
+    ├── MissingDataError (FileNotFoundError)  a file that was named is not there
+    ├── UnknownNameError (KeyError)       no metric, class, … has that name
+    └── MissingExtraError (ImportError)   an optional library is not installed
+
+Every message is one sentence: what came, what was expected, what to do.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class IncognitaError(Exception):
+    """The base of every error that incognita raises on purpose."""
+
+
+class InvalidDataError(IncognitaError, ValueError):
+    """The content of an array or a file is not what it must be."""
+
+
+class MissingDataError(IncognitaError, FileNotFoundError):
+    """A file or folder that was named does not exist."""
+
+
+class MissingExtraError(IncognitaError, ImportError):
+    """An optional library is needed and not installed."""
+
+
+class UnknownNameError(IncognitaError, KeyError):
+    """Nothing is registered under the name that was asked for."""
+
+    def __str__(self) -> str:
+        # KeyError shows the repr of its argument; a sentence should be shown as written.
+        return str(self.args[0]) if self.args else ""
+
+
+def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UnknownNameError:
+    """Build the error for a name that is not among the choices, with a suggestion.
+
+    >>> unknown_name("metric", "aurco", ["auroc", "aupr"])
+    UnknownNameError("No metric is called 'aurco'. Did you mean auroc?")
+    """
+    known = sorted(choices)
+    close = get_close_matches(name, known, n=1)
+    hint = f"Did you mean {close[0]}?" if close else f"Choose one of: {', '.join(known)}."
+    return UnknownNameError(f"No {kind} is called {name!r}. {hint}")
