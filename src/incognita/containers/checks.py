@@ -27,7 +27,7 @@ and confidence has 2.
             )
 
 
-def check_offsets(what: str, offsets: np.ndarray[Any, Any], n_images: int, n_rows: int) -> None:
+def check_offsets(what: str, offsets: np.ndarray, n_images: int, n_rows: int) -> None:
     """Refuse offsets that do not cut the rows into one piece per image."""
     if len(offsets) != n_images + 1:
         raise InvalidDataError(
@@ -40,7 +40,7 @@ def check_offsets(what: str, offsets: np.ndarray[Any, Any], n_images: int, n_row
         )
 
 
-def check_unique(what: str, image_ids: np.ndarray[Any, Any]) -> None:
+def check_unique(what: str, image_ids: np.ndarray) -> None:
     """Refuse repeated image ids: a repeated image counts twice in every metric."""
     values, counts = np.unique(image_ids, return_counts=True)
     if len(values) != len(image_ids):
@@ -51,7 +51,7 @@ def check_unique(what: str, image_ids: np.ndarray[Any, Any]) -> None:
         )
 
 
-def check_finite(what: str, column: str, values: np.ndarray[Any, Any]) -> None:
+def check_finite(what: str, column: str, values: np.ndarray) -> None:
     """Refuse NaN and infinity, naming the first row that holds one."""
     if not np.isfinite(values).all():
         row = int(np.argwhere(~np.isfinite(values))[0][0])
@@ -60,7 +60,7 @@ def check_finite(what: str, column: str, values: np.ndarray[Any, Any]) -> None:
         )
 
 
-def check_boxes(what: str, xyxy: np.ndarray[Any, Any]) -> None:
+def check_boxes(what: str, xyxy: np.ndarray) -> None:
     """Refuse boxes whose right or lower edge lies before the left or upper one."""
     check_finite(what, "xyxy", xyxy)
     is_negative = (xyxy[:, 2] < xyxy[:, 0]) | (xyxy[:, 3] < xyxy[:, 1])
@@ -72,7 +72,7 @@ def check_boxes(what: str, xyxy: np.ndarray[Any, Any]) -> None:
         )
 
 
-def check_class_ids(what: str, class_ids: np.ndarray[Any, Any], n_classes: int) -> None:
+def check_class_ids(what: str, class_ids: np.ndarray, n_classes: int) -> None:
     """Refuse class ids outside the list of classes."""
     if len(class_ids) and (class_ids.min() < 0 or class_ids.max() >= n_classes):
         row = int(np.flatnonzero((class_ids < 0) | (class_ids >= n_classes))[0])
@@ -82,7 +82,7 @@ def check_class_ids(what: str, class_ids: np.ndarray[Any, Any], n_classes: int) 
         )
 
 
-def as_array(values: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
+def as_array(values: Any, dtype: Any = None) -> np.ndarray:
     """Give values as a contiguous array that nobody can write to through the container."""
     array = np.ascontiguousarray(values, dtype=dtype)
     if array.flags.writeable:
@@ -91,7 +91,7 @@ def as_array(values: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
     return array
 
 
-def concatenated_offsets(parts: Iterable[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def concatenated_offsets(parts: Iterable[np.ndarray]) -> np.ndarray:
     """Join per-image offsets of several containers into one list of offsets."""
     counts = [np.diff(offsets) for offsets in parts]
     return np.concatenate([[0], np.cumsum(np.concatenate(counts))])

@@ -77,9 +77,10 @@ class Classes:
 
     @cached_property
     def labels(self) -> Int[np.ndarray, "classes"]:
-        """Each class as a label: known classes count from 0, every other class is `n_known`.
+        """Each class as a label: known classes from 0, then unknown, then ignored.
 
-        Ignored classes share the number of the unknown label; whoever uses labels masks them out.
+        All unknown classes share the label `n_known`, all ignored ones `n_known + 1`.
         """
         is_known = self.has_role(Role.KNOWN)
-        return np.where(is_known, np.cumsum(is_known) - 1, is_known.sum()).astype(np.int32)
+        others = np.where(self.has_role(Role.UNKNOWN), self.n_known, self.n_known + 1)
+        return np.where(is_known, np.cumsum(is_known) - 1, others).astype(np.int32)

@@ -1,0 +1,1 @@
+"""How fast incognita is, side by side with its peers: `python -m bench [group ...]`."""

@@ -1,0 +1,93 @@
+"""Runs groups of comparisons and prints one table each.
+
+A group is a module of this folder with a function `rows() -> list[Row]`, and one line below.
+"""
+
+import argparse
+import json
+import platform
+from dataclasses import asdict
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.harness import Row, use_one_thread
+
+GROUPS = {
+    "ranking": "bench.ranking",
+}
+LIBRARIES = ("numpy", "numba", "scikit-learn", "torch", "torchmetrics", "pytorch-ood")
+
+
+def main() -> None:
+    """Run the groups that were asked for, or all."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("groups", nargs="*", metavar="group", help=", ".join(GROUPS))
+    parser.add_argument("--json", type=Path, help="also write the tables to this file")
+    asked = parser.parse_args()
+    unknown = set(asked.groups) - set(GROUPS)
+    if unknown:
+        parser.error(f"no group is called {', '.join(sorted(unknown))}; choose from {list(GROUPS)}")
+    use_one_thread()
+    console = Console()
+    tables = {}
+    for group in asked.groups or GROUPS:
+        tables[group] = import_module(GROUPS[group]).rows()
+        console.print(table_of(group, tables[group]))
+    if asked.json:
+        asked.json.write_text(json.dumps(record_of(tables), indent=1) + "\n")
+
+
+def table_of(group: str, rows: list[Row]) -> Table:
+    """Lay out one group; parts are set apart by a line."""
+    table = Table(title=f"{group}: one thread, smallest processor time")
+    table.add_column("")
+    table.add_column("case")
+    for heading in ("time", "measured", "extra memory", "bar"):
+        table.add_column(heading, justify="right")
+    table.add_column("met")
+    part = ""
+    for row in rows:
+        if row.part != part:
+            table.add_section()
+        table.add_row(row.part if row.part != part else "", *cells_of(row))
+        part = row.part
+    return table
+
+
+def cells_of(row: Row) -> list[str]:
+    """Write the columns of a row after its part."""
+    met = {None: "", True: "[green]yes[/]", False: "[bold red]NO[/]"}[row.is_met]
+    return [
+        row.case,
+        "" if row.seconds is None else f"{row.seconds * 1e3:,.1f} ms",
+        row.unit if row.value is None else f"{row.value:.2f} {row.unit}",
+        "" if row.extra_mib is None else f"{row.extra_mib:,.0f} MiB",
+        row.bar,
+        met,
+    ]
+
+
+def record_of(tables: dict[str, list[Row]]) -> dict[str, object]:
+    """Give the tables with the machine and the versions they were measured with."""
+    return {
+        "machine": {"processor": platform.processor(), "system": platform.platform()},
+        "versions": {"python": platform.python_version()}
+        | {name: found(name) for name in LIBRARIES},
+        "groups": {group: [asdict(row) for row in rows] for group, rows in tables.items()},
+    }
+
+
+def found(library: str) -> str | None:
+    """Give the version that is installed."""
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Measures cases side by side and holds them against bars.
+
+All cases of a comparison run round-robin in one process on one thread, so that a disturbance of the
+machine hits all of them alike, and the smallest processor time of the rounds is kept. Nothing heavy
+is imported here: `use_one_thread` must run before numpy is first imported.
+"""
+
+import ctypes
+import gc
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+ROUNDS = 5
+BUDGET_S = 15.0  # a case that has used this much is not run again
+MIB = 2**20
+
+Run = Callable[[], object]
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The cost of one case; memory is None where the system does not tell."""
+
+    seconds: float
+    extra_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a value must reach, or must not pass."""
+
+    limit: float
+    is_upper: bool = False
+
+    def is_met(self, value: float) -> bool:
+        return value <= self.limit if self.is_upper else value >= self.limit
+
+    def __str__(self) -> str:
+        return f"{'≤' if self.is_upper else '≥'} {self.limit:g}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table: a case of one part of a group, and how it stands against its bar."""
+
+    part: str
+    case: str
+    seconds: float | None = None
+    value: float | None = None
+    unit: str = ""
+    extra_mib: float | None = None
+    bar: str = ""
+    is_met: bool | None = None
+
+
+def at_least(limit: float) -> Bar:
+    return Bar(limit)
+
+
+def at_most(limit: float) -> Bar:
+    return Bar(limit, is_upper=True)
+
+
+def use_one_thread() -> None:
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+
+
+def peer(library: str, run: Run) -> Run | None:
+    """Give the case, or None where its library is missing; the table then says so."""
+    return run if find_spec(library) else None
+
+
+def measure(cases: Mapping[str, Run | None], *, rounds: int = ROUNDS) -> dict[str, Measurement]:
+    """Run every case that is there once for its memory and then in rounds for its time."""
+    present = {name: run for name, run in cases.items() if run is not None}
+    memory = {name: _extra_bytes(run) for name, run in present.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in present}
+    for _ in range(rounds):
+        for name, run in present.items():
+            if sum(seconds[name]) < BUDGET_S:
+                seconds[name].append(_processor_time(run))
+    return {name: Measurement(min(seconds[name]), memory[name]) for name in present}
+
+
+def compare(
+    part: str,
+    cases: Mapping[str, Run | None],
+    measured: Mapping[str, Measurement],
+    *,
+    ours: str,
+    bars: Mapping[str, Bar],
+) -> list[Row]:
+    """Give one row per case, with its time as a multiple of ours."""
+    rows = []
+    for name in cases:
+        if name not in measured:
+            rows.append(Row(part, name, unit="not installed", bar=str(bars.get(name, ""))))
+            continue
+        cost = measured[name]
+        ratio = cost.seconds / measured[ours].seconds
+        extra_mib = None if cost.extra_bytes is None else cost.extra_bytes / MIB
+        rows.append(_judged(part, name, ratio, "x ours", bars.get(name), cost.seconds, extra_mib))
+    return rows
+
+
+def growth(part: str, case: str, seconds: Mapping[int, float], bar: Bar) -> Row:
+    """Judge the exponent p of time ~ size ** p between the two largest sizes."""
+    small, large = sorted(seconds)[-2:]
+    exponent = math.log(seconds[large] / seconds[small]) / math.log(large / small)
+    return _judged(part, case, exponent, "exponent", bar)
+
+
+def memory_per_row(part: str, case: str, cost: Measurement, n_rows: int, bar: Bar) -> Row:
+    """Judge the extra peak memory of one call, divided by its rows."""
+    if cost.extra_bytes is None:
+        return Row(part, case, unit="not known on this system", bar=str(bar))
+    return _judged(part, case, cost.extra_bytes / n_rows, "bytes per row", bar)
+
+
+def _judged(
+    part: str,
+    case: str,
+    value: float,
+    unit: str,
+    bar: Bar | None,
+    seconds: float | None = None,
+    extra_mib: float | None = None,
+) -> Row:
+    is_met = None if bar is None else bar.is_met(value)
+    return Row(part, case, seconds, value, unit, extra_mib, str(bar or ""), is_met)
+
+
+def _processor_time(run: Run) -> float:
+    gc.collect()
+    start = time.process_time()
+    run()
+    return time.process_time() - start
+
+
+def _extra_bytes(run: Run) -> int | None:
+    """Call once and give how far the peak of resident memory rose above the start (Linux)."""
+    run()  # imports and compiles, which is not what the case costs
+    try:
+        _return_free_memory()
+        Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
+    except OSError:
+        return None
+    before = _resident_bytes("VmRSS")
+    run()
+    return max(0, _resident_bytes("VmHWM") - before)
+
+
+def _return_free_memory() -> None:
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _resident_bytes(key: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"{key} is not in /proc/self/status")

@@ -1,0 +1,1 @@
+"""Read and write the annotation formats others use; each format has one module of public names."""

@@ -1,0 +1,334 @@
+r"""Whether a confidence means what it says.
+
+Localisation-aware calibration (LaECE, Oksuz et al., CVPR 2023, eq. 4) asks that the confidence p of
+a detection be precision times IoU: over J = 25 equal bins of confidence, class by class,
+
+$$ LaECE^c = \sum_j \frac{|D_j^c|}{|D^c|} \, | \bar p_j - precision(j) \cdot \overline{IoU}(j) | $$
+
+where precision times mean IoU of true positives is the mean over the bin of the IoU, a false
+positive counting zero. That per-detection number is called `quality` below. With quality one for
+every true positive the same formula is the expected calibration error (ECE; D-ECE for boxes).
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from incognita.errors import InvalidDataError
+from incognita.kernels.binning import bin_sums, weighted_bin_sums
+from incognita.metrics.matching import MatchTable
+from incognita.metrics.measures import (
+    Measure,
+    every_image_once,
+    mean_over,
+    n_images_in,
+    sum_by_label,
+    undefined,
+)
+
+
+class Empty(Enum):
+    """Which classes take part in the mean over classes."""
+
+    WITH_DETECTIONS = "classes with at least one counted detection"
+    ALL_AS_ZERO = "all classes; one without detection or without object contributes zero"
+    NON_ZERO = "classes with objects whose error is not exactly zero"
+
+
+@dataclass(frozen=True)
+class CalibrationRule:
+    """How detections are binned and classes averaged.
+
+    Args:
+        name: What results call it.
+        n_bins: Bins of equal width between 0 and 1.
+        closes_right: Bins are (low, high], the first closed; else [low, high).
+        last_is_closed: A confidence of exactly 1 falls into the last bin.
+        empty: Which classes are averaged.
+        counts_ignored: Detections on crowd regions count as wrong in LaACE.
+        tau: The IoU from which a detection is true, where the user names none.
+    """
+
+    name: str
+    n_bins: int = 25
+    closes_right: bool = False
+    last_is_closed: bool = True
+    empty: Empty = Empty.WITH_DETECTIONS
+    counts_ignored: bool = False
+    tau: float = 0.1
+
+
+PAPER = CalibrationRule("paper")
+SAOD = CalibrationRule("saod", last_is_closed=False, empty=Empty.ALL_AS_ZERO)
+DETECTION_CALIBRATION = CalibrationRule(
+    "detection-calibration",
+    closes_right=True,
+    empty=Empty.NON_ZERO,
+    counts_ignored=True,
+    tau=0.0,
+)
+D_ECE = CalibrationRule("d-ece", n_bins=10, tau=0.5)
+
+
+class Reliability(NamedTuple):
+    """What a reliability diagram draws: one entry per bin, NaN where a bin is empty.
+
+    `confidence` and `quality` are means over classes of the means in the bin, as the paper draws
+    them; `n_detections` counts over all classes.
+    """
+
+    low: Float[np.ndarray, "bins"]
+    high: Float[np.ndarray, "bins"]
+    confidence: Float[np.ndarray, "bins"]
+    quality: Float[np.ndarray, "bins"]
+    n_detections: Int[np.ndarray, "bins"]
+
+
+def laece(
+    confidence: Float[np.ndarray, "n"],
+    quality: Float[np.ndarray, "n"],
+    *,
+    class_ids: Int[np.ndarray, "n"],
+    n_classes: int,
+    rule: CalibrationRule = PAPER,
+    has_truth: Bool[np.ndarray, "classes"] | None = None,
+) -> float:
+    """LaECE of detections given as columns.
+
+    Args:
+        confidence: Between 0 and 1.
+        quality: The IoU of a true positive, zero of a false positive.
+        class_ids: The class of each detection.
+        n_classes: How many classes there are.
+        rule: The paper's, or that of one of the public codes.
+        has_truth: Which classes have an object at all; by default every class.
+
+    >>> p, q = np.array([0.9, 0.9, 0.3]), np.array([0.8, 0.0, 0.3])
+    >>> round(laece(p, q, class_ids=np.array([0, 0, 1]), n_classes=2), 6)  # (0.5 + 0.0) / 2
+    0.25
+    """
+    check_probabilities(confidence)
+    edges = _edges(rule)
+    sums = bin_sums(confidence, quality, class_ids, n_classes, edges, rule.closes_right)
+    truth = np.ones(n_classes, np.bool_) if has_truth is None else has_truth
+    errors = _class_errors(sums[..., None], rule)
+    return float(_mean_of_classes(errors, sums[:, :, 0].sum(1)[:, None], truth[:, None], rule)[0])
+
+
+def laece_of(
+    table: MatchTable,
+    n_known: int,
+    *,
+    rule: CalibrationRule = PAPER,
+    weights: Float[np.ndarray, "images replicates"] | None = None,
+) -> Measure:
+    """LaECE of matched detections of known classes."""
+    weights = every_image_once(table.n_images) if weights is None else weights
+    rows = _counted_rows(table, n_known)
+    if (reason := _unfit(table.confidence[rows])) is not None:
+        return undefined(reason, _support(table, rows, weights, 0), weights.shape[1])
+    sums = weighted_bin_sums(
+        table.confidence[rows],
+        table.iou[rows],
+        table.detection_labels[rows],
+        n_known,
+        _edges(rule),
+        rule.closes_right,
+        table.detection_images[rows],
+        weights,
+    )
+    errors = _class_errors(sums, rule)
+    n = sums[:, :, 0].sum(axis=1)
+    return _measure(table, rows, errors, n, n_known, rule, weights)
+
+
+def laace_of(
+    table: MatchTable,
+    n_known: int,
+    *,
+    rule: CalibrationRule = PAPER,
+    weights: Float[np.ndarray, "images replicates"] | None = None,
+) -> Measure:
+    """LaACE: the mean distance between confidence and quality, class by class, without bins.
+
+    Kuzucu et al., On calibration of object detectors, ECCV 2024.
+    """
+    weights = every_image_once(table.n_images) if weights is None else weights
+    rows = _counted_rows(table, n_known, with_ignored=rule.counts_ignored)
+    if (reason := _unfit(table.confidence[rows])) is not None:
+        return undefined(reason, _support(table, rows, weights, 0), weights.shape[1])
+    labels, images = table.detection_labels[rows], table.detection_images[rows]
+    distances = np.abs(table.iou[rows] - table.confidence[rows])
+    totals = sum_by_label(distances, labels, images, n_known, weights)
+    n = sum_by_label(np.ones(len(rows)), labels, images, n_known, weights)
+    errors = np.full(totals.shape, np.nan)
+    np.divide(totals, n, out=errors, where=n > 0)
+    return _measure(table, rows, errors, n, n_known, rule, weights)
+
+
+def d_ece_of(
+    table: MatchTable,
+    n_known: int,
+    *,
+    n_bins: int = 10,
+    weights: Float[np.ndarray, "images replicates"] | None = None,
+) -> Measure:
+    """D-ECE: precision against confidence, all classes in one pot.
+
+    Kueppers et al., Multivariate confidence calibration for object detection, 2020; the table must be
+    matched at IoU 0.5. Ten bins, as in the public toolbox.
+    """
+    weights = every_image_once(table.n_images) if weights is None else weights
+    rows = _counted_rows(table, n_known)
+    support = _support(table, rows, weights, 1)
+    if (reason := _unfit(table.confidence[rows])) is not None:
+        return undefined(reason, support, weights.shape[1])
+    rule = replace(D_ECE, n_bins=n_bins)
+    sums = weighted_bin_sums(
+        table.confidence[rows],
+        table.is_true_positive()[rows].astype(np.float64),
+        np.zeros(len(rows), np.int32),
+        1,
+        _edges(rule),
+        rule.closes_right,
+        table.detection_images[rows],
+        weights,
+    )
+    values = _class_errors(sums, rule)[0]
+    reason = "there is no detection" if np.isnan(values[0]) else None
+    return Measure(values, support, reason, {"tau": float(table.thresholds[0]), "bins": n_bins})
+
+
+def ece(
+    confidence: Float[np.ndarray, "n"], is_correct: Bool[np.ndarray, "n"], *, n_bins: int = 15
+) -> float:
+    """Expected calibration error of a classifier's confidence in its own answer.
+
+    Naeini et al., 2015; fifteen bins as Guo et al., 2017. Bins are [low, high), the last closed.
+
+    >>> round(ece(np.array([0.9, 0.9, 0.6]), np.array([True, False, True]), n_bins=10), 6)
+    0.4
+    """
+    check_probabilities(confidence)
+    if not len(confidence):
+        raise InvalidDataError("ECE needs at least one prediction, but none came.")
+    rule = replace(D_ECE, n_bins=n_bins)
+    labels = np.zeros(len(confidence), np.int32)
+    quality = is_correct.astype(np.float64)
+    sums = bin_sums(confidence, quality, labels, 1, _edges(rule), rule.closes_right)
+    return float(_class_errors(sums[..., None], rule)[0, 0])
+
+
+def brier_score(confidence: Float[np.ndarray, "n"], is_correct: Bool[np.ndarray, "n"]) -> float:
+    """Mean squared distance between confidence and truth; Brier, 1950. Better low.
+
+    >>> brier_score(np.array([1.0, 0.5]), np.array([True, False]))
+    0.125
+    """
+    check_probabilities(confidence)
+    if not len(confidence):
+        raise InvalidDataError("The Brier score needs at least one prediction, but none came.")
+    return float(np.mean((confidence - is_correct) ** 2))
+
+
+def reliability(
+    confidence: Float[np.ndarray, "n"],
+    quality: Float[np.ndarray, "n"],
+    *,
+    class_ids: Int[np.ndarray, "n"] | None = None,
+    n_bins: int = 25,
+) -> Reliability:
+    """The data of a reliability diagram.
+
+    Bins are averaged over classes, empty ones left out, as the paper's figure 4 does; without class
+    ids everything is one class.
+    """
+    check_probabilities(confidence)
+    class_ids = np.zeros(len(confidence), np.int32) if class_ids is None else class_ids
+    n_classes = int(class_ids.max(initial=0)) + 1
+    edges = _edges(CalibrationRule("diagram", n_bins=n_bins))
+    sums = bin_sums(confidence, quality, class_ids, n_classes, edges, False)[:, :n_bins]
+    n = sums[:, :, 0]
+    means = np.full((2, *n.shape), np.nan)
+    np.divide(sums[:, :, 1], n, out=means[0], where=n > 0)
+    np.divide(sums[:, :, 2], n, out=means[1], where=n > 0)
+    bounds = np.linspace(0, 1, n_bins + 1)
+    counts = n.sum(axis=0).astype(np.int64)
+    return Reliability(bounds[:-1], bounds[1:], mean_over(means[0]), mean_over(means[1]), counts)
+
+
+def check_probabilities(confidence: Float[np.ndarray, "n"]) -> None:
+    """Refuse confidences that are not between 0 and 1."""
+    if (reason := _unfit(confidence)) is not None:
+        raise InvalidDataError(f"Calibration is undefined: {reason}.")
+
+
+def _unfit(confidence: np.ndarray) -> str | None:
+    if not len(confidence) or (confidence.min() >= 0 and confidence.max() <= 1):
+        return None
+    low, high = confidence.min(), confidence.max()
+    return f"confidences must be between 0 and 1, but they reach from {low:g} to {high:g}"
+
+
+def _edges(rule: CalibrationRule) -> Float[np.ndarray, "bins_plus_1"]:
+    edges = np.linspace(0, 1, rule.n_bins + 1)
+    if rule.last_is_closed:
+        edges[-1] = np.nextafter(1.0, 2.0)
+    return edges
+
+
+def _class_errors(
+    sums: Float[np.ndarray, "classes bins_plus_1 3 replicates"], rule: CalibrationRule
+) -> Float[np.ndarray, "classes replicates"]:
+    """Sum over bins of |mean confidence - mean quality| weighted by the bin's share."""
+    gaps = np.abs(sums[:, : rule.n_bins, 1] - sums[:, : rule.n_bins, 2]).sum(axis=1)
+    n = sums[:, :, 0].sum(axis=1)
+    errors = np.full(gaps.shape, np.nan)
+    np.divide(gaps, n, out=errors, where=n > 0)
+    return errors
+
+
+def _mean_of_classes(
+    errors: np.ndarray, n: np.ndarray, has_truth: np.ndarray, rule: CalibrationRule
+) -> Float[np.ndarray, "replicates"]:
+    if rule.empty is Empty.ALL_AS_ZERO:
+        return mean_over(np.where((n > 0) & has_truth, errors, 0.0))
+    if rule.empty is Empty.NON_ZERO:
+        return mean_over(np.where((errors != 0) & has_truth, errors, np.nan))
+    return mean_over(errors)
+
+
+def _counted_rows(
+    table: MatchTable, n_known: int, *, with_ignored: bool = False
+) -> Int[np.ndarray, "rows"]:
+    keep = table.detection_labels < n_known
+    return np.flatnonzero(keep if with_ignored else keep & ~table.is_ignored())
+
+
+def _support(
+    table: MatchTable, rows: np.ndarray, weights: np.ndarray, n_classes: int
+) -> dict[str, int]:
+    n = int(weights[table.detection_images[rows], 0].sum())
+    return {"images": n_images_in(weights), "detections": n, "classes": n_classes}
+
+
+def _measure(
+    table: MatchTable,
+    rows: np.ndarray,
+    errors: np.ndarray,
+    n: np.ndarray,
+    n_known: int,
+    rule: CalibrationRule,
+    weights: np.ndarray,
+) -> Measure:
+    has_truth = table.n_truth(weights)[:n_known] > 0
+    values = _mean_of_classes(errors, n, has_truth, rule)
+    taking_part = (
+        n_known if rule.empty is Empty.ALL_AS_ZERO else int((~np.isnan(errors[:, 0])).sum())
+    )
+    support = _support(table, rows, weights, taking_part)
+    reason = "no known class has a detection" if np.isnan(values[0]) else None
+    return Measure(values, support, reason, {"tau": float(table.thresholds[0])})

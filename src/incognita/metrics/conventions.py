@@ -1,0 +1,142 @@
+"""How boxes are compared and averaged, as named objects: one per paper and per public code.
+
+Most disagreements between published numbers come from what this file spells out. A convention is a
+value that travels with every result; it is never a flag.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from jaxtyping import Float
+
+from incognita.errors import unknown_name
+
+
+class Pairing(Enum):
+    """Which object a detection may be paired with."""
+
+    BEST_FREE = "the best object that is still free"
+    BEST = "the best object only; a second detection of it is wrong"
+
+
+@dataclass(frozen=True)
+class Matching:
+    """When a detection counts as having found an object.
+
+    Args:
+        name: What results call it.
+        pairing: Whether a detection may fall back on a second-best object.
+        is_strict: IoU must exceed the threshold (VOC) instead of reaching it (COCO).
+        pixel: Added to every side: 1 where boxes are seen as inclusive pixel ranges.
+        ignores_crowd: Crowd boxes ask for nothing; under COCO they also swallow detections.
+        ignores_difficult: Difficult objects ask for nothing.
+        max_detections: How many detections of one class an image may have; None for all.
+        writes_detections: Boxes and confidences are rounded as the VOC result files hold them.
+        writes_truth: Truth is rounded as the COCO to VOC converters write it.
+        drops_silent_images: Detections on images without any annotation vanish.
+    """
+
+    name: str
+    pairing: Pairing = Pairing.BEST_FREE
+    is_strict: bool = False
+    pixel: float = 0.0
+    ignores_crowd: bool = True
+    ignores_difficult: bool = True
+    max_detections: int | None = None
+    writes_detections: bool = False
+    writes_truth: bool = False
+    drops_silent_images: bool = False
+
+    def least_iou(self, thresholds: Float[np.ndarray, "t"]) -> Float[np.ndarray, "t"]:
+        """The smallest IoU that matches: a strict test is a test against the next number."""
+        capped = np.minimum(thresholds, 1 - 1e-10)  # as COCO: identical boxes match at 1.0
+        return np.nextafter(capped, np.inf) if self.is_strict else capped
+
+
+PAPER = Matching("paper")
+COCO = Matching("coco", ignores_difficult=False, max_detections=100)
+VOC = Matching("voc", pairing=Pairing.BEST, is_strict=True, pixel=1.0)
+OWOD = Matching(
+    "owod",
+    pairing=Pairing.BEST,
+    is_strict=True,
+    pixel=1.0,
+    ignores_crowd=False,
+    writes_detections=True,
+    writes_truth=True,
+)
+FMIYC = Matching(
+    "fmiyc",
+    pairing=Pairing.BEST,
+    is_strict=True,
+    pixel=1.0,
+    ignores_crowd=False,
+    ignores_difficult=False,
+    writes_detections=True,
+    drops_silent_images=True,
+)
+SUPERCLASS = Matching("superclass", is_strict=True)
+
+MATCHINGS = {each.name: each for each in (PAPER, COCO, VOC, OWOD, FMIYC, SUPERCLASS)}
+
+
+def get_matching(name: str) -> Matching:
+    """Give the matching convention of that name.
+
+    >>> get_matching("owod").is_strict
+    True
+    """
+    if name not in MATCHINGS:
+        raise unknown_name("matching convention", name, MATCHINGS)
+    return MATCHINGS[name]
+
+
+class Absent(Enum):
+    """What a class without any object contributes to a mean over classes."""
+
+    SKIPPED = "left out"
+    ZERO = "zero"
+    NAN = "NaN if it has detections, else zero"
+
+
+@dataclass(frozen=True)
+class AveragePrecisionRule:
+    """How a precision-recall curve becomes one number.
+
+    Args:
+        name: What results call it.
+        recalls: The recalls at which precision is read; empty for the exact area.
+        epsilon: Added to the denominator of the precision (pycocotools adds 2.2e-16).
+        absent: The share of classes without an object.
+    """
+
+    name: str
+    recalls: tuple[float, ...] = ()
+    epsilon: float = 0.0
+    absent: Absent = Absent.SKIPPED
+
+
+POINTS_101 = AveragePrecisionRule("101-point", tuple(np.linspace(0, 1, 101)), float(np.spacing(1)))
+AREA = AveragePrecisionRule("area")
+OWOD_AREA = AveragePrecisionRule("area", absent=Absent.NAN)
+FMIYC_AREA = AveragePrecisionRule("area", absent=Absent.ZERO)
+# np.arange, not linspace: the public code compares recall with 0.30000000000000004
+POINTS_11 = AveragePrecisionRule("11-point", tuple(np.arange(0, 1.1, 0.1)), absent=Absent.ZERO)
+
+
+def as_written(values: Float[np.ndarray, "*shape"], decimals: int) -> Float[np.ndarray, "*shape"]:
+    """Give numbers as a file holds them that was written with so many decimals.
+
+    `np.round` scales before it rounds and so turns 0.35, which is 0.34999…, into 0.4; a file says
+    0.3. Numbers that close to a half are rounded by the formatter itself.
+
+    >>> as_written(np.array([0.35, 0.25, 1.26]), 1).tolist()
+    [0.3, 0.2, 1.3]
+    """
+    rounded = np.round(values, decimals)
+    scaled = np.abs(values) * 10.0**decimals
+    is_close = np.abs(scaled - np.floor(scaled) - 0.5) < 1e-6
+    if is_close.any():
+        rounded[is_close] = [float(f"{value:.{decimals}f}") for value in values[is_close]]
+    return rounded

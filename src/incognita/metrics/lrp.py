@@ -1,0 +1,150 @@
+r"""Localisation-recall-precision: one error for wrong places, wrong finds and misses.
+
+$$ LRP = \frac{1}{TP + FP + FN} \Big( \sum_{TP} \frac{1 - IoU}{1 - \tau} + FP + FN \Big) $$
+
+with a detection a true positive if it reaches IoU tau with an object of its class. Oksuz et al., One
+metric to measure them all, TPAMI 2021; tau = 0.5 there, 0.1 in self-aware detection (Oksuz et al.,
+CVPR 2023), 0 in the detection-calibration toolbox. The parts are the mean 1 - IoU of true positives
+(not divided by 1 - tau, as in the papers' tables), 1 - precision and 1 - recall.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from incognita.errors import InvalidDataError
+from incognita.kernels.lrp import optimal_lrp as optimal_lrp_kernel
+from incognita.metrics.matching import MatchTable
+from incognita.metrics.measures import (
+    Measure,
+    every_image_once,
+    mean_over,
+    n_images_in,
+    sum_by_label,
+)
+
+
+class LRP(NamedTuple):
+    """LRP and its parts, each the mean over the classes where it is defined."""
+
+    total: Measure
+    localization: Measure
+    false_positive: Measure
+    false_negative: Measure
+
+
+class OptimalLRP(NamedTuple):
+    """The smallest LRP over confidence thresholds, class by class, and the thresholds themselves.
+
+    A threshold is NaN for a class without objects, and for one that is best left undetected.
+    """
+
+    total: Measure
+    localization: Measure
+    false_positive: Measure
+    false_negative: Measure
+    per_class: Float[np.ndarray, "classes"]
+    thresholds: Float[np.ndarray, "classes"]
+
+
+def lrp_error(
+    table: MatchTable,
+    n_known: int,
+    *,
+    weights: Float[np.ndarray, "images replicates"] | None = None,
+) -> LRP:
+    """LRP of the detections as they are, without choosing a threshold.
+
+    The class mean runs over classes with objects; a part that a class does not define (no true
+    positive, no detection) is left out of the mean of that part alone.
+
+    Args:
+        table: Detections matched at IoU tau, its first threshold.
+        n_known: How many labels are known classes; the others take no part.
+        weights: Image weights, one column per replicate; by default every image once.
+    """
+    tau = _tau(table)
+    weights = every_image_once(table.n_images) if weights is None else weights
+    n_truth = table.n_truth(weights)[:n_known]
+    counted = ~table.is_ignored() & (table.detection_labels < n_known)
+    hit = table.is_true_positive() & counted
+    found = _sum(table, hit, np.ones(len(hit)), n_known, weights)
+    wrong = _sum(table, counted & ~hit, np.ones(len(hit)), n_known, weights)
+    loss = _sum(table, hit, 1.0 - table.iou, n_known, weights)
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 is the NaN of a class left out
+        total = (loss / (1 - tau) + wrong + n_truth - found) / (n_truth + wrong)
+        parts = [total, loss / found, wrong / (found + wrong), 1 - found / n_truth]
+    has_truth = n_truth > 0
+    parts = [np.where(has_truth, part, np.nan) for part in parts]
+    return LRP(*(_class_mean(part, n_truth, weights, tau) for part in parts))
+
+
+def optimal_lrp(
+    table: MatchTable,
+    n_known: int,
+    *,
+    weights: Float[np.ndarray, "images replicates"] | None = None,
+    inside_ties: bool = False,
+) -> OptimalLRP:
+    """The smallest LRP any confidence threshold reaches, per class, and that threshold.
+
+    Keeping `confidence >= threshold` reproduces the value. The public code looks at every place in
+    the sorted list (`inside_ties`), where equal confidences can be cut apart and no threshold
+    reproduces the value.
+    """
+    tau = _tau(table)
+    weights = every_image_once(table.n_images) if weights is None else weights
+    n_truth = table.n_truth(weights)[:n_known]
+    best = optimal_lrp_kernel(
+        table.by_label,
+        table.label_starts,
+        table.flags[:, [0, len(table.areas)]],
+        table.iou,
+        table.confidence,
+        table.detection_images,
+        weights,
+        n_truth,
+        tau,
+        inside_ties,
+    )
+    parts = [best[:, :, k] for k in (0, 2, 3, 4)]
+    means = (_class_mean(part, n_truth, weights, tau) for part in parts)
+    return OptimalLRP(*means, per_class=best[:, 0, 0], thresholds=best[:, 0, 1])
+
+
+def _tau(table: MatchTable) -> float:
+    tau = float(table.thresholds[0])
+    if not 0 <= tau < 1:
+        raise InvalidDataError(f"tau must be at least 0 and below 1, but it is {tau}.")
+    return tau
+
+
+def _sum(
+    table: MatchTable,
+    keep: np.ndarray,
+    values: np.ndarray,
+    n_known: int,
+    weights: np.ndarray,
+) -> np.ndarray:
+    labels, images = table.detection_labels[keep], table.detection_images[keep]
+    return sum_by_label(values[keep], labels, images, n_known, weights)
+
+
+def _class_mean(
+    per_class: np.ndarray, n_truth: np.ndarray, weights: np.ndarray, tau: float
+) -> Measure:
+    values = mean_over(per_class)
+    support = {
+        "images": n_images_in(weights),
+        "objects": int(n_truth[:, 0].sum()),
+        "classes": int((~np.isnan(per_class[:, 0])).sum()),
+    }
+    reason = None
+    if np.isnan(values[0]):
+        has_truth = (n_truth[:, 0] > 0).any()
+        reason = "no known class has a true positive or a detection" if has_truth else NO_KNOWN
+    return Measure(values, support, reason, {"tau": tau})
+
+
+NO_KNOWN = "no known object is in these images"

@@ -1,0 +1,318 @@
+"""One table that says of every detection what it found; all box metrics read it.
+
+The table is made once per (detections, truth, convention). It covers all images; a split or a
+bootstrap replicate is a choice of image weights on top of it, and needs no matching of its own.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt16
+
+from incognita.containers.classes import Role
+from incognita.containers.detection import BoxTruth, Detections
+from incognita.errors import InvalidDataError
+from incognita.kernels.matching import match_best, match_greedy
+from incognita.kernels.sorting import descending_order_32, descending_order_64, group_order
+from incognita.metrics.conventions import COCO, SUPERCLASS, Matching, Pairing, as_written
+from incognita.metrics.measures import sum_by_label
+
+EVERY_AREA = np.array([[0.0, 1e10]])
+
+
+@dataclass(frozen=True, eq=False)
+class MatchTable:
+    """What every detection found, at every IoU threshold and in every range of areas.
+
+    Labels are the classes as the metric sees them: known classes from 0, then, if they take part,
+    all unknown classes as one. A detection is a true positive, ignored, or else a false positive.
+
+    Args:
+        convention: How it was matched.
+        thresholds: The IoU thresholds; bit t of a flag belongs to threshold t.
+        areas: Smallest and largest area of each range; the first is usually all areas.
+        n_labels: How many labels take part.
+        detection_labels: The label of each detection.
+        truth_labels: The label of each object.
+        confidence: The confidence of each detection as the convention writes it.
+        detection_images: The image of each detection.
+        truth_images: The image of each object.
+        truth_areas: The area of each object.
+        is_counted_truth: Objects that ask to be found, whatever their area.
+        flags: Per detection, the true-positive bits of each area range, then the ignored bits.
+        ranks: Place of each detection among those of its image and label.
+        iou: IoU with the object found at the first threshold; zero where none was.
+        truth_index: That object; means something only where the detection is a true positive.
+        n_images: How many images there are.
+    """
+
+    convention: Matching
+    thresholds: Float[np.ndarray, "t"]
+    areas: Float[np.ndarray, "areas 2"]
+    n_labels: int
+    detection_labels: Int[np.ndarray, "detections"]
+    truth_labels: Int[np.ndarray, "objects"]
+    confidence: Float[np.ndarray, "detections"]
+    detection_images: Int[np.ndarray, "detections"]
+    truth_images: Int[np.ndarray, "objects"]
+    truth_areas: Float[np.ndarray, "objects"]
+    is_counted_truth: Bool[np.ndarray, "objects"]
+    flags: UInt16[np.ndarray, "detections words"]
+    ranks: UInt16[np.ndarray, "detections"]
+    iou: Float[np.ndarray, "detections"]
+    truth_index: Int[np.ndarray, "detections"]
+    by_label: Int[np.ndarray, "detections"]
+    label_starts: Int[np.ndarray, "labels_plus_1"]
+    n_images: int
+
+    def is_true_positive(self, threshold: int = 0, area: int = 0) -> Bool[np.ndarray, "detections"]:
+        """Whether each detection found an object of its label, at one threshold and area range."""
+        return (self.flags[:, area] >> np.uint16(threshold)) & np.uint16(1) == 1
+
+    def is_ignored(self, threshold: int = 0, area: int = 0) -> Bool[np.ndarray, "detections"]:
+        """Whether each detection is neither right nor wrong, at one threshold and area range."""
+        column = len(self.areas) + area
+        return (self.flags[:, column] >> np.uint16(threshold)) & np.uint16(1) == 1
+
+    @cached_property
+    def is_found(self) -> Bool[np.ndarray, "objects"]:
+        """Whether each object was found at the first threshold."""
+        found = np.zeros(len(self.truth_labels), np.bool_)
+        found[self.truth_index[self.is_true_positive()]] = True
+        return found
+
+    def n_truth(
+        self, weights: Float[np.ndarray, "images replicates"], area: int = 0
+    ) -> Float[np.ndarray, "labels replicates"]:
+        """How many objects of each label ask to be found, under image weights."""
+        low, high = self.areas[area]
+        counted = self.is_counted_truth & (self.truth_areas >= low) & (self.truth_areas <= high)
+        images, labels = self.truth_images[counted], self.truth_labels[counted]
+        is_evaluated = labels < self.n_labels
+        ones = np.ones(int(is_evaluated.sum()))
+        return sum_by_label(
+            ones, labels[is_evaluated], images[is_evaluated], self.n_labels, weights
+        )
+
+
+def match(
+    detections: Detections,
+    truth: BoxTruth,
+    *,
+    convention: Matching = COCO,
+    thresholds: Float[np.ndarray, "t"] | tuple[float, ...] = (0.5,),
+    areas: Float[np.ndarray, "areas 2"] = EVERY_AREA,
+    class_wise: bool = True,
+) -> MatchTable:
+    """Pair detections with objects.
+
+    Args:
+        detections: What was found; its images must be those of the truth.
+        truth: What is there.
+        convention: The rules of the pairing.
+        thresholds: IoU thresholds, rising, at most sixteen.
+        areas: Ranges of object area to evaluate apart.
+        class_wise: Labels must agree; otherwise everything is one class (AP_all).
+
+    >>> from incognita.containers.classes import Classes
+    >>> classes = Classes(("car",))
+    >>> truth = BoxTruth([1], [0, 1], [[0, 0, 10, 10]], [0], classes)
+    >>> found = Detections([1], [0, 2], [[0, 0, 10, 8], [0, 0, 9, 9]], [0.6, 0.9], [0, 0], classes)
+    >>> table = match(found, truth)
+    >>> table.is_true_positive().tolist(), table.iou.tolist()
+    ([False, True], [0.0, 0.81])
+    """
+    _check(detections, truth, thresholds)
+    labels = detections.classes.labels
+    if class_wise:
+        n_labels = detections.classes.n_known + 1
+        return _match_labels(
+            detections, truth, labels[detections.class_ids], labels[truth.class_ids], n_labels,
+            convention, thresholds, areas,
+        )  # fmt: skip
+    is_set_aside = (labels == detections.classes.n_known + 1)[detections.class_ids]
+    zeros = np.zeros(len(truth), np.int32)
+    return _match_labels(
+        detections, truth, is_set_aside.astype(np.int32), zeros, 1, convention, thresholds, areas
+    )
+
+
+def match_superclasses(detections: Detections, truth: BoxTruth) -> MatchTable:
+    """Pair every detection with unknown objects it names rightly: "unknown", or a near relative.
+
+    A known class is a right name for an unknown object of its own super-class. Ammar et al., 2024,
+    section 3.4 (AP_sc); greedy by falling confidence at IoU > 0.5, an order the paper leaves open.
+    """
+    classes = truth.classes
+    names = sorted({name for name in truth.superclasses if name is not None})
+    codes = {name: code for code, name in enumerate(names)} | {None: len(names)}
+    truth_codes = np.array([codes[name] for name in truth.superclasses], np.int32)
+    compatible = np.zeros((classes.n_known + 2, len(names) + 1), np.bool_)
+    compatible[classes.n_known] = True
+    for label, superclass in zip(classes.labels, classes.superclasses, strict=True):
+        if label < classes.n_known and superclass in names:
+            compatible[label, codes[superclass]] = True
+    detection_codes = classes.labels[detections.class_ids]
+    is_set_aside = detection_codes == classes.n_known + 1
+    return _match_labels(
+        detections, truth, is_set_aside.astype(np.int32), np.zeros(len(truth), np.int32), 1,
+        SUPERCLASS, (0.5,), EVERY_AREA, (detection_codes, truth_codes), compatible,
+    )  # fmt: skip
+
+
+def _check(
+    detections: Detections, truth: BoxTruth, thresholds: np.ndarray | tuple[float, ...]
+) -> None:
+    if not np.array_equal(detections.image_ids, truth.image_ids):
+        raise InvalidDataError(
+            "Detections and truth must list the same images in the same order; "
+            "use detections.for_images(truth.image_ids)."
+        )
+    if detections.classes != truth.classes:
+        raise InvalidDataError("Detections and truth must share one list of classes.")
+    rising = np.diff(np.asarray(thresholds, np.float64)) > 0
+    if not 1 <= len(thresholds) <= 16 or not rising.all():
+        raise InvalidDataError(
+            f"IoU thresholds must be 1 to 16 rising numbers, but {list(thresholds)} came."
+        )
+
+
+def _match_labels(
+    detections: Detections,
+    truth: BoxTruth,
+    detection_labels: Int[np.ndarray, "detections"],
+    truth_labels: Int[np.ndarray, "objects"],
+    n_labels: int,
+    convention: Matching,
+    thresholds: Float[np.ndarray, "t"] | tuple[float, ...],
+    areas: Float[np.ndarray, "areas 2"],
+    codes: tuple[np.ndarray, np.ndarray] | None = None,
+    compatible: Bool[np.ndarray, "codes superclasses"] | None = None,
+) -> MatchTable:
+    """Match under given labels; label `n_labels` sets a detection aside."""
+    boxes = place_boxes(detections, truth, convention)
+    labels = _without_silent_images(detections, truth, detection_labels, n_labels, convention)
+    images, truth_images = detections.image_index, truth.image_index
+    mixed = n_labels == 1
+    base = _class_order(detections) if mixed else None
+    by_label, starts = group_order(labels, n_labels + 1, _surest_first(boxes.confidence, base))
+    by_image, offsets = group_order(images, truth.n_images, by_label)
+    t_base = _class_order(truth) if mixed else np.arange(len(truth), dtype=np.int32)
+    t_by_label, _ = group_order(truth_labels, n_labels + 1, t_base)
+    t_by_image, t_offsets = group_order(truth_images, truth.n_images, t_by_label)
+    n = len(detections)
+    flags = np.zeros((n, 2 * len(areas)), np.uint16)
+    ranks, iou = np.zeros(n, np.uint16), np.zeros(n)
+    truth_index = np.zeros(n, np.int32)
+    least = convention.least_iou(np.asarray(thresholds, np.float64))
+    is_region = truth.is_crowd & convention.ignores_crowd
+    is_ignored = is_ignored_truth(truth, convention)
+    found = (by_image, offsets, labels, boxes.xyxy, boxes.sizes)
+    real = (t_by_image, t_offsets, truth_labels, boxes.truth_xyxy, boxes.truth_sizes)
+    if convention.pairing is Pairing.BEST:
+        match_best(*found, *real, is_ignored, least, convention.pixel, flags, iou, truth_index)
+    else:
+        most = int(np.diff(detections.offsets).max(initial=1))
+        cap = min(most, convention.max_detections or most)
+        match_greedy(
+            *found, *real, truth.areas, is_region, is_ignored, codes, compatible,
+            least, areas, cap, flags, ranks, iou, truth_index,
+        )  # fmt: skip
+    return MatchTable(
+        convention=convention,
+        thresholds=np.asarray(thresholds, np.float64),
+        areas=areas,
+        n_labels=n_labels,
+        detection_labels=labels,
+        truth_labels=truth_labels,
+        confidence=boxes.confidence,
+        detection_images=images,
+        truth_images=truth_images,
+        truth_areas=truth.areas,
+        is_counted_truth=~is_ignored,
+        flags=flags,
+        ranks=ranks,
+        iou=iou,
+        truth_index=truth_index,
+        by_label=by_label,
+        label_starts=starts,
+        n_images=truth.n_images,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedBoxes:
+    """Boxes and confidences as a convention sees them."""
+
+    xyxy: Float[np.ndarray, "detections 4"]
+    sizes: Float[np.ndarray, "detections 2"]
+    confidence: Float[np.ndarray, "detections"]
+    truth_xyxy: Float[np.ndarray, "objects 4"]
+    truth_sizes: Float[np.ndarray, "objects 2"]
+
+
+def place_boxes(detections: Detections, truth: BoxTruth, convention: Matching) -> PlacedBoxes:
+    """Give boxes as the convention writes and measures them."""
+    xyxy, confidence, truth_xyxy = detections.xyxy, detections.confidence, truth.xyxy
+    if convention.writes_detections:
+        xyxy = as_written(xyxy + np.array([1.0, 1.0, 0.0, 0.0]), 1)
+        confidence = as_written(confidence.astype(np.float64), 3)
+    if convention.writes_truth:
+        truth_xyxy = np.trunc(truth_xyxy + 1.0)
+    if convention.pixel == 0:
+        return PlacedBoxes(xyxy, detections.sizes, confidence, truth_xyxy, truth.sizes)
+    sizes = xyxy[:, 2:] - xyxy[:, :2] + convention.pixel
+    truth_sizes = truth_xyxy[:, 2:] - truth_xyxy[:, :2] + convention.pixel
+    return PlacedBoxes(xyxy, sizes, confidence, truth_xyxy, truth_sizes)
+
+
+def _class_order(boxes: Detections | BoxTruth) -> Int[np.ndarray, "boxes"]:
+    """Order by image, then class, then file: how pycocotools lists boxes without categories."""
+    in_file = np.arange(len(boxes), dtype=np.int32)
+    by_class, _ = group_order(boxes.class_ids, len(boxes.classes), in_file)
+    by_image, _ = group_order(boxes.image_index, boxes.n_images, by_class)
+    return np.asarray(by_image)
+
+
+def _surest_first(
+    confidence: Float[np.ndarray, "n"], base: Int[np.ndarray, "n"] | None
+) -> Int[np.ndarray, "n"]:
+    """Order by confidence; equal ones keep the base order, by default that of the file."""
+    if base is None:
+        return order_by_confidence(confidence)
+    return np.asarray(base[order_by_confidence(confidence[base])])
+
+
+def order_by_confidence(confidence: Float[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+    """Give the stable order from the surest detection down; ties keep the order of the images.
+
+    >>> order_by_confidence(np.array([0.2, 0.9, 0.2])).tolist()
+    [1, 0, 2]
+    """
+    if confidence.dtype == np.float32:
+        return np.asarray(descending_order_32(confidence.view(np.uint32)))
+    return np.asarray(descending_order_64(confidence.view(np.uint64)))
+
+
+def is_ignored_truth(truth: BoxTruth, convention: Matching) -> Bool[np.ndarray, "objects"]:
+    """Objects that need not be found: crowd, difficult, and those of ignored classes."""
+    ignored = truth.has_role(Role.IGNORED)
+    if convention.ignores_crowd:
+        ignored = ignored | truth.is_crowd
+    if convention.ignores_difficult:
+        ignored = ignored | truth.is_difficult
+    return ignored
+
+
+def _without_silent_images(
+    detections: Detections,
+    truth: BoxTruth,
+    labels: Int[np.ndarray, "detections"],
+    n_labels: int,
+    convention: Matching,
+) -> Int[np.ndarray, "detections"]:
+    if not convention.drops_silent_images:
+        return labels
+    is_silent = np.diff(truth.offsets) == 0
+    return np.where(is_silent[detections.image_index], n_labels, labels).astype(np.int32)

@@ -1,0 +1,305 @@
+"""What a detector does with objects it was never taught: found, overlooked or misnamed.
+
+Every function reads a match table (which knows its convention) and optional image weights, and gives
+a `Measure`. Ratios are fractions, also where a public code prints percent.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from incognita.containers.classes import Role
+from incognita.containers.detection import BoxTruth, Detections
+from incognita.kernels.matching import unknown_overlaps
+from incognita.kernels.wilderness import counts_at_recall
+from incognita.metrics.conventions import Absent, AveragePrecisionRule, Matching
+from incognita.metrics.detection import LabelPrecision, average_precision
+from incognita.metrics.matching import MatchTable, is_ignored_truth, place_boxes
+from incognita.metrics.measures import (
+    Measure,
+    count_weighted,
+    every_image_once,
+    mean_over,
+    n_images_in,
+    ratio,
+    undefined,
+)
+
+Weights = Float[np.ndarray, "images replicates"]
+
+NO_UNKNOWN_OBJECT = "no unknown object is in these images"
+NO_UNKNOWN_DETECTION = "no detection carries the label unknown"
+NO_KNOWN_OBJECT = "no known object is in these images"
+
+
+class UnknownOverlaps(NamedTuple):
+    """Which detections lie on unknown objects and the reverse, whatever their labels say.
+
+    Args:
+        is_on_unknown: Per detection: it overlaps an unknown object, and its label is a known class.
+        is_named_known: Per object: unknown, and a detection of a known class overlaps it.
+        is_touched: Per object: unknown, and some detection overlaps it.
+        is_unknown: Per object: unknown and asking to be found under the convention.
+    """
+
+    is_on_unknown: Bool[np.ndarray, "detections"]
+    is_named_known: Bool[np.ndarray, "objects"]
+    is_touched: Bool[np.ndarray, "objects"]
+    is_unknown: Bool[np.ndarray, "objects"]
+
+
+def overlap_unknown(
+    detections: Detections, truth: BoxTruth, *, convention: Matching, threshold: float = 0.5
+) -> UnknownOverlaps:
+    """Say which detections and unknown objects overlap by the IoU the convention asks for."""
+    boxes = place_boxes(detections, truth, convention)
+    is_known = detections.classes.has_role(Role.KNOWN)[detections.class_ids]
+    of_detection, with_known, with_any = unknown_overlaps(
+        detections.offsets,
+        boxes.xyxy,
+        boxes.sizes,
+        is_known,
+        truth.offsets,
+        boxes.truth_xyxy,
+        boxes.truth_sizes,
+        truth.is_unknown,
+        convention.pixel,
+    )
+    least = convention.least_iou(np.array([threshold]))[0]
+    return UnknownOverlaps(
+        is_on_unknown=is_known & (of_detection >= least),
+        is_named_known=with_known >= least,
+        is_touched=with_any >= least,
+        is_unknown=truth.is_unknown & ~is_ignored_truth(truth, convention),
+    )
+
+
+def mean_average_precision(
+    table: MatchTable,
+    n_known: int,
+    *,
+    rule: AveragePrecisionRule,
+    weights: Weights | None = None,
+    threshold: int = 0,
+    area: int = 0,
+) -> Measure:
+    """mAP over the known classes (mAP_k where unknown objects are around)."""
+    weights = every_image_once(table.n_images) if weights is None else weights
+    labels = average_precision(table, weights, rule=rule, threshold=threshold, area=area)
+    known = LabelPrecision(*(column[:n_known] for column in labels))
+    per_class, absent = _with_absent(known, rule)
+    values = per_class.mean(axis=0) if absent else mean_over(per_class)
+    support = _support(weights, known.n_truth, int((known.n_truth[:, 0] > 0).sum()))
+    reason = None
+    if np.isnan(values[0]):
+        reason = NO_KNOWN_OBJECT if not support["classes"] else NAN_CLASS
+    return Measure(values, support, reason, {"iou": float(table.thresholds[threshold])})
+
+
+NAN_CLASS = "a known class has detections but no object, for which the public code gives NaN"
+
+
+def _with_absent(
+    known: LabelPrecision, rule: AveragePrecisionRule
+) -> tuple[Float[np.ndarray, "classes replicates"], bool]:
+    """Fill in what classes without objects contribute; True if every class then takes part."""
+    has_truth = known.n_truth > 0
+    if rule.absent is Absent.ZERO:
+        return np.where(has_truth, known.average_precision, 0.0), True
+    if rule.absent is Absent.NAN:
+        absent = np.where(known.n_counted > 0, np.nan, 0.0)
+        return np.where(has_truth, known.average_precision, absent), True
+    return known.average_precision, False
+
+
+def unknown_average_precision(
+    table: MatchTable,
+    n_known: int,
+    *,
+    rule: AveragePrecisionRule,
+    weights: Weights | None = None,
+    threshold: int = 0,
+) -> Measure:
+    """AP_U: average precision of the label unknown, ranked by the detector's confidence."""
+    weights = every_image_once(table.n_images) if weights is None else weights
+    labels = average_precision(table, weights, rule=rule, threshold=threshold)
+    values = labels.average_precision[n_known]
+    support = _support(weights, labels.n_truth[n_known:], 1)
+    reason = NO_UNKNOWN_OBJECT if np.isnan(values[0]) else None
+    return Measure(values, support, reason, {"iou": float(table.thresholds[threshold])})
+
+
+def unknown_precision(
+    table: MatchTable, n_known: int, *, weights: Weights | None = None
+) -> Measure:
+    """P_U = TP_U / (TP_U + FP_U): how many detections called unknown are (FMIYC, eq. 4)."""
+    weights = every_image_once(table.n_images) if weights is None else weights
+    is_unknown = table.detection_labels == n_known
+    counted = is_unknown & ~table.is_ignored()
+    found = count_weighted(table.detection_images, counted & table.is_true_positive(), weights)
+    total = count_weighted(table.detection_images, counted, weights)
+    support = {"images": n_images_in(weights), "detections": int(total[0])}
+    return ratio(found, total, support, NO_UNKNOWN_DETECTION)
+
+
+def unknown_recall(table: MatchTable, n_known: int, *, weights: Weights | None = None) -> Measure:
+    """R_U = TP_U / (TP_U + FN_U), also called U-Recall: how many unknown objects are found."""
+    weights = every_image_once(table.n_images) if weights is None else weights
+    is_unknown = table.is_counted_truth & (table.truth_labels == n_known)
+    found = count_weighted(table.truth_images, is_unknown & table.is_found, weights)
+    total = count_weighted(table.truth_images, is_unknown, weights)
+    support = {"images": n_images_in(weights), "objects": int(total[0])}
+    return ratio(found, total, support, NO_UNKNOWN_OBJECT)
+
+
+def open_set_error_by_objects(
+    table: MatchTable, overlaps: UnknownOverlaps, *, weights: Weights | None = None
+) -> Measure:
+    """A-OSE as the papers define it: unknown objects that are taken for a known class.
+
+    FN_U^M of FMIYC, appendix C: the object is not found as unknown, and a detection of a known class
+    overlaps it.
+    """
+    weights = every_image_once(table.n_images) if weights is None else weights
+    misnamed = overlaps.is_unknown & overlaps.is_named_known & ~table.is_found
+    values = count_weighted(table.truth_images, misnamed, weights)
+    return Measure(values, _unknown_support(table, overlaps, weights))
+
+
+def open_set_error_by_detections(
+    table: MatchTable, overlaps: UnknownOverlaps, *, weights: Weights | None = None
+) -> Measure:
+    """A-OSE as every public code counts it: known-class detections that lie on an unknown object.
+
+    One object hit three times counts three, and one also found as unknown still counts.
+    """
+    weights = every_image_once(table.n_images) if weights is None else weights
+    is_evaluated = table.detection_labels < table.n_labels  # FMIYC drops some images
+    wrong = overlaps.is_on_unknown & is_evaluated
+    values = count_weighted(table.detection_images, wrong, weights)
+    return Measure(values, _unknown_support(table, overlaps, weights))
+
+
+def normalized_open_set_error(
+    error: Measure,
+    table: MatchTable,
+    overlaps: UnknownOverlaps,
+    *,
+    weights: Weights | None = None,
+) -> Measure:
+    """NOSE: the open-set error divided by the number of unknown objects (FMIYC, eq. 9).
+
+    Over detections it can exceed one.
+    """
+    weights = every_image_once(table.n_images) if weights is None else weights
+    total = count_weighted(table.truth_images, overlaps.is_unknown, weights)
+    return ratio(error.values, total, error.support, NO_UNKNOWN_OBJECT)
+
+
+def unknown_objects_without_detection(
+    table: MatchTable, overlaps: UnknownOverlaps, *, weights: Weights | None = None
+) -> Measure:
+    """Share of unknown objects that no detection of any label overlaps (FN_U^D of FMIYC)."""
+    weights = every_image_once(table.n_images) if weights is None else weights
+    untouched = overlaps.is_unknown & ~overlaps.is_touched
+    missed = count_weighted(table.truth_images, untouched, weights)
+    total = count_weighted(table.truth_images, overlaps.is_unknown, weights)
+    return ratio(missed, total, _unknown_support(table, overlaps, weights), NO_UNKNOWN_OBJECT)
+
+
+def images_without_detection(table: MatchTable, *, weights: Weights | None = None) -> Measure:
+    """Share of images without a single detection (FMIYC, table 12): no score can judge them."""
+    weights = every_image_once(table.n_images) if weights is None else weights
+    is_silent = np.bincount(table.detection_images, minlength=table.n_images) == 0
+    silent = is_silent.astype(np.float64) @ weights
+    total = weights.sum(axis=0, dtype=np.float64)
+    return ratio(silent, total, {"images": n_images_in(weights)}, "there is no image")
+
+
+def wilderness_impact(
+    table: MatchTable,
+    overlaps: UnknownOverlaps,
+    n_known: int,
+    *,
+    recall: float = 0.8,
+    weights: Weights | None = None,
+) -> Measure:
+    r"""WI as the open-world codes compute it: open-set errors per known detection at a recall.
+
+    $$ WI = \frac{mean_c\, O_c(i_c)}{mean_c\, (TP_c + FP_c)(i_c)}, \quad
+       i_c = \arg\min_i |recall_c(i) - r| $$
+
+    with O_c the detections of class c on unknown objects; a ratio of means, r = 0.8 in the published
+    tables. Not the wilderness impact of Dhamija et al.: see `wilderness_ratio`.
+    """
+    weights = every_image_once(table.n_images) if weights is None else weights
+    n_truth = table.n_truth(weights)[:n_known]
+    at = counts_at_recall(
+        table.by_label,
+        table.label_starts,
+        table.flags,
+        overlaps.is_on_unknown,
+        table.detection_images,
+        weights,
+        n_truth,
+        recall,
+    )
+    support = _support(weights, n_truth, int((~np.isnan(at[:, 0, 0])).sum()))
+    if not n_truth[:, 0].any():
+        return undefined(NO_KNOWN_OBJECT, support, weights.shape[1], recall=recall)
+    impact = ratio(mean_over(at[:, :, 2]), mean_over(at[:, :, 1]), support, "nothing is detected")
+    return Measure(impact.values, support, impact.reason, {"recall": recall})
+
+
+def wilderness_ratio(
+    table: MatchTable,
+    truth: BoxTruth,
+    *,
+    recall: float = 0.5,
+    weights: Weights | None = None,
+) -> Measure:
+    r"""Wilderness impact as first defined: how much precision unknown images cost.
+
+    $$ WI = P_{closed} / P_{open} - 1 $$ with P the mean over known classes of the precision at a recall
+    (the best at that recall or above), on images without unknown objects, and on these together with
+    images of unknown objects only. Dhamija et al., The overlooked elephant of object detection, WACV
+    2020; recalls 0.1, 0.3 and 0.5 there. Images with both kinds of objects are in neither set.
+    """
+    weights = every_image_once(table.n_images) if weights is None else weights
+    n_known = truth.classes.n_known
+    has_known, has_unknown = images_with_roles(truth)
+    rule = AveragePrecisionRule("precision at recall", (recall,))
+    closed = average_precision(table, weights * ~has_unknown[:, None], rule=rule)
+    is_mixed = has_known & has_unknown
+    opened = average_precision(table, weights * ~is_mixed[:, None], rule=rule)
+    support = _support(weights, closed.n_truth[:n_known], n_known)
+    before = mean_over(closed.average_precision[:n_known])
+    after = mean_over(opened.average_precision[:n_known])
+    if np.isnan(before[0]):
+        return undefined(NO_KNOWN_OBJECT, support, weights.shape[1], recall=recall)
+    quotient = ratio(before, after, support, "no known class reaches this recall")
+    return Measure(quotient.values - 1, support, quotient.reason, {"recall": recall})
+
+
+def images_with_roles(
+    truth: BoxTruth,
+) -> tuple[Bool[np.ndarray, "images"], Bool[np.ndarray, "images"]]:
+    """Which images hold a known object, and which an unknown one, crowd and difficult included."""
+    counts = [
+        np.bincount(truth.image_index[truth.has_role(role)], minlength=truth.n_images)
+        for role in (Role.KNOWN, Role.UNKNOWN)
+    ]
+    return counts[0] > 0, counts[1] > 0
+
+
+def _support(weights: np.ndarray, n_truth: np.ndarray, n_classes: int) -> dict[str, int]:
+    objects = int(n_truth[:, 0].sum())
+    return {"images": n_images_in(weights), "objects": objects, "classes": n_classes}
+
+
+def _unknown_support(
+    table: MatchTable, overlaps: UnknownOverlaps, weights: np.ndarray
+) -> dict[str, int]:
+    objects = count_weighted(table.truth_images, overlaps.is_unknown, weights[:, :1])
+    return {"images": n_images_in(weights), "objects": int(objects[0])}

@@ -1,0 +1,286 @@
+r"""How well a score ranks unknown rows above known ones, over all thresholds.
+
+Unknown is the positive class and a higher score means more unknown. A threshold *flags* the rows at
+or above it and *accepts* the rest; rows of equal score cannot be parted by a threshold and are
+always taken together. With u the score of an unknown row and k that of a known one,
+
+$$ \text{AUROC} = P(u > k) + \tfrac12 P(u = k). $$
+
+Two public habits are deliberately not followed. `sklearn.metrics.roc_curve` drops collinear points
+unless told otherwise, and with them thresholds: 20 scores shared by one known and one unknown row
+each give OpenOOD an FPR of 1.00 where 0.95 is true. torchmetrics passes scores outside [0, 1]
+through a sigmoid, which ties them: N(-800, 100) against N(-1000, 100) has an AUROC of 0.92, and
+torchmetrics says 0.50 in float32. Here scores are only ever compared.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Float64, Real
+
+from incognita.errors import InvalidDataError
+from incognita.kernels.ranking import sweep_scores, sweep_weights
+from incognita.metrics.score_checks import (
+    as_scores,
+    as_truth,
+    as_weights,
+    check_share,
+    check_weights,
+)
+from incognita.metrics.tie_groups import TieGroups, tie_groups
+
+RECALL = 0.95
+REPLICATES_AT_ONCE = 8  # one cache line of 8-byte counts per row
+
+
+class RankingMetrics(NamedTuple):
+    r"""Every ranking metric of one set of scores, as shares between 0 and 1.
+
+    With recall the share of a class that is recognized (unknown flagged, known accepted) and
+    FNR + FPR the sum of the two shares that are not:
+
+    Args:
+        auroc: A tie counts one half.
+        aupr_unknown: Average precision of flagging, $\sum_g (R_g - R_{g-1}) P_g$ over tie groups
+            from the largest score down, as `sklearn.metrics.average_precision_score`.
+        aupr_known: Average precision of accepting, from the smallest score up.
+        aupr_unknown_trapezoid: The same curve joined by straight lines down to precision 1 at
+            recall 0, which is optimistic. OpenOOD and pytorch-ood publish this as AUPR-OUT.
+        aupr_known_trapezoid: OpenOOD and pytorch-ood publish this as AUPR-IN.
+        fpr_at_95_unknown_recall: Share of known flagged where at least 95 % of unknown are
+            (OpenOOD since August 2023, pytorch-ood).
+        fpr_at_95_known_recall: Share of unknown accepted where at least 95 % of known are (FACETS,
+            FMIYC, OpenOOD before; VOS takes the recall nearest to 95 % instead).
+        detection_error: The smallest (FNR + FPR) / 2 of all thresholds (Liang et al., ODIN, 2018).
+        detection_error_at_95_known_recall: The smallest among thresholds that accept at least
+            95 % of known. This is the *detection error* that FACETS prints (Recalcati et al.,
+            2023, tables VI and VII): 22.36 gives 13.68 = (22.36 + 5) / 2, but 0.37 gives 1.61, not
+            2.69, and 96.40 gives 49.97, not 50.70, so the threshold is not fixed; and the free
+            minimum of 45.91 would hold AUROC below $\tfrac12 + J - \tfrac12 J^2 = 57.8$, where
+            J = 1 - 2 * 0.4591, while 64.40 is printed. All 48 printed triples fit this reading.
+        n_known: Known rows.
+        n_unknown: Unknown rows.
+    """
+
+    auroc: float
+    aupr_unknown: float
+    aupr_known: float
+    aupr_unknown_trapezoid: float
+    aupr_known_trapezoid: float
+    fpr_at_95_unknown_recall: float
+    fpr_at_95_known_recall: float
+    detection_error: float
+    detection_error_at_95_known_recall: float
+    n_known: int
+    n_unknown: int
+
+
+class RankingReplicates(NamedTuple):
+    """The fields of `RankingMetrics`, each with one value per replicate."""
+
+    auroc: Float64[np.ndarray, "replicates"]
+    aupr_unknown: Float64[np.ndarray, "replicates"]
+    aupr_known: Float64[np.ndarray, "replicates"]
+    aupr_unknown_trapezoid: Float64[np.ndarray, "replicates"]
+    aupr_known_trapezoid: Float64[np.ndarray, "replicates"]
+    fpr_at_95_unknown_recall: Float64[np.ndarray, "replicates"]
+    fpr_at_95_known_recall: Float64[np.ndarray, "replicates"]
+    detection_error: Float64[np.ndarray, "replicates"]
+    detection_error_at_95_known_recall: Float64[np.ndarray, "replicates"]
+    n_known: Float64[np.ndarray, "replicates"]
+    n_unknown: Float64[np.ndarray, "replicates"]
+
+
+class RocPoints(NamedTuple):
+    """One point per threshold: rows at or above it are flagged, the others accepted."""
+
+    threshold: Float[np.ndarray, "points"]
+    unknown_recall: Float64[np.ndarray, "points"]
+    known_recall: Float64[np.ndarray, "points"]
+
+
+def ranking_metrics(
+    unknown_score: Real[np.ndarray, "rows"],
+    is_unknown: Bool[np.ndarray, "rows"],
+    *,
+    weights: Real[np.ndarray, "rows"] | None = None,
+) -> RankingMetrics:
+    """Compute every ranking metric from one sort and one linear pass.
+
+    One thread needs 14 ms for 1e6 float32 scores and 0.2 s for 1e7, less than half of one
+    `np.sort`, and 9 bytes of extra memory per score. With weights, which sort an order along, 1e6
+    take about 0.1 s.
+
+    Args:
+        unknown_score: Any finite numbers; float32 is compared as float32, the rest as float64.
+        is_unknown: The truth of each row.
+        weights: How much each row counts; 2 is the same as the row standing there twice.
+
+    >>> is_unknown = np.array([True, True, False, False])
+    >>> ranks = ranking_metrics(np.array([0.9, 0.4, 0.4, 0.1]), is_unknown)
+    >>> ranks.auroc, ranks.fpr_at_95_unknown_recall, ranks.detection_error
+    (0.875, 0.5, 0.25)
+    >>> round(ranks.aupr_unknown, 4), ranks.n_known
+    (0.8333, 2)
+    """
+    return _measure(unknown_score, is_unknown, weights, RECALL)
+
+
+def auroc(
+    unknown_score: Real[np.ndarray, "rows"],
+    is_unknown: Bool[np.ndarray, "rows"],
+    *,
+    weights: Real[np.ndarray, "rows"] | None = None,
+) -> float:
+    """Give the probability that an unknown row scores above a known one, a tie being one half.
+
+    >>> auroc(np.array([2, 3, 3, 1]), np.array([True, True, False, False]))
+    0.625
+    """
+    return ranking_metrics(unknown_score, is_unknown, weights=weights).auroc
+
+
+def average_precision(
+    unknown_score: Real[np.ndarray, "rows"],
+    is_unknown: Bool[np.ndarray, "rows"],
+    *,
+    weights: Real[np.ndarray, "rows"] | None = None,
+) -> float:
+    """Give the mean precision of flagging over the unknown rows, each at its own threshold.
+
+    The first unknown row below is found with precision 1, the second with 2 / 3.
+
+    >>> round(average_precision(np.array([9, 8, 7]), np.array([True, False, True])), 4)
+    0.8333
+    """
+    return ranking_metrics(unknown_score, is_unknown, weights=weights).aupr_unknown
+
+
+def fpr_at_unknown_recall(
+    unknown_score: Real[np.ndarray, "rows"],
+    is_unknown: Bool[np.ndarray, "rows"],
+    *,
+    recall: float = RECALL,
+    weights: Real[np.ndarray, "rows"] | None = None,
+) -> float:
+    """Give the share of known rows flagged where at least `recall` of the unknown rows are.
+
+    Of the thresholds that reach the recall the highest is taken; nothing is interpolated.
+
+    >>> is_unknown = np.array([True, False, True, False])
+    >>> fpr_at_unknown_recall(np.array([4, 3, 2, 1]), is_unknown, recall=0.5)
+    0.0
+    """
+    check_share("recall", recall)
+    return _measure(unknown_score, is_unknown, weights, recall).fpr_at_95_unknown_recall
+
+
+def fpr_at_known_recall(
+    unknown_score: Real[np.ndarray, "rows"],
+    is_unknown: Bool[np.ndarray, "rows"],
+    *,
+    recall: float = RECALL,
+    weights: Real[np.ndarray, "rows"] | None = None,
+) -> float:
+    """Give the share of unknown rows accepted where at least `recall` of the known rows are.
+
+    Of the thresholds that reach the recall the lowest is taken; nothing is interpolated.
+
+    >>> is_unknown = np.array([True, False, True, False])
+    >>> fpr_at_known_recall(np.array([4, 3, 2, 1]), is_unknown, recall=1.0)
+    0.5
+    """
+    check_share("recall", recall)
+    return _measure(unknown_score, is_unknown, weights, recall).fpr_at_95_known_recall
+
+
+def roc_points(
+    unknown_score: Real[np.ndarray, "rows"],
+    is_unknown: Bool[np.ndarray, "rows"],
+    *,
+    weights: Real[np.ndarray, "rows"] | None = None,
+) -> RocPoints:
+    """Give both recalls at every threshold, from flagging nothing down to flagging everything.
+
+    Points on a straight line are kept: each is a threshold somebody may choose.
+
+    >>> points = roc_points(np.array([3.0, 2.0, 1.0]), np.array([True, False, True]))
+    >>> points.threshold.tolist(), points.unknown_recall.tolist(), points.known_recall.tolist()
+    ([inf, 3.0, 2.0, 1.0], [0.0, 0.5, 0.5, 1.0], [1.0, 1.0, 0.0, 0.0])
+    """
+    score, is_unknown = _checked(unknown_score, is_unknown)
+    weight = np.ones(len(score)) if weights is None else as_weights(weights, is_unknown)
+    groups = tie_groups(score)
+    unknown = groups.cumulative(np.where(is_unknown, weight, 0.0))
+    known = groups.cumulative(np.where(is_unknown, 0.0, weight))
+    threshold = np.append(score.dtype.type(np.inf), score[groups.order[groups.is_last]])
+    return RocPoints(threshold, unknown / unknown[-1], (known[-1] - known) / known[-1])
+
+
+def ranking_replicates(
+    unknown_score: Real[np.ndarray, "rows"],
+    is_unknown: Bool[np.ndarray, "rows"],
+    counts: Real[np.ndarray, "rows replicates"],
+) -> RankingReplicates:
+    """Compute every ranking metric once per column of counts, as the bootstrap needs.
+
+    A count says how often a row stands in a replicate. Scores are sorted once; a replicate then is
+    one linear pass. A replicate that lost a whole class has NaN in every metric.
+
+    >>> is_unknown = np.array([True, False, True])
+    >>> counts = np.array([[1, 0, 3], [1, 1, 1], [1, 1, 1]])
+    >>> ranking_replicates(np.array([3.0, 2.0, 1.0]), is_unknown, counts).auroc.tolist()
+    [0.5, 0.0, 0.75]
+    """
+    score, is_unknown = _checked(unknown_score, is_unknown)
+    if counts.ndim != 2 or len(counts) != len(score):
+        raise InvalidDataError(
+            f"counts has shape {counts.shape} beside {len(score)} scores; "
+            f"pass one row per score and one column per replicate."
+        )
+    groups = tie_groups(score)
+    n_replicates = counts.shape[1]
+    columns = np.empty((n_replicates, len(RankingReplicates._fields)))
+    for first in range(0, n_replicates, REPLICATES_AT_ONCE):
+        block = slice(first, first + REPLICATES_AT_ONCE)
+        columns[block] = _measure_block(counts[:, block], is_unknown, groups)
+    return RankingReplicates._make(np.ascontiguousarray(columns.T))
+
+
+def _checked(
+    unknown_score: Real[np.ndarray, "..."], is_unknown: Bool[np.ndarray, "..."]
+) -> tuple[Float[np.ndarray, "rows"], Bool[np.ndarray, "rows"]]:
+    score = as_scores(unknown_score)
+    return score, as_truth(is_unknown, len(score))
+
+
+def _measure(
+    unknown_score: Real[np.ndarray, "..."],
+    is_unknown: Bool[np.ndarray, "..."],
+    weights: Real[np.ndarray, "..."] | None,
+    recall: float,
+) -> RankingMetrics:
+    """Compute the metrics at any recall; the fields called 95 then hold those at that recall."""
+    score, is_unknown = _checked(unknown_score, is_unknown)
+    if weights is None:
+        bits = score.view(np.uint32 if score.dtype == np.float32 else np.uint64)
+        values = sweep_scores(bits, is_unknown, recall)
+    else:
+        order, is_last = tie_groups(score)
+        falling = as_weights(weights, is_unknown)[order]
+        values = sweep_weights(falling[np.newaxis], is_unknown[order], is_last, recall)[0].tolist()
+    n_unknown = int(np.count_nonzero(is_unknown))
+    return RankingMetrics._make((*values, len(score) - n_unknown, n_unknown))
+
+
+def _measure_block(
+    counts: Real[np.ndarray, "rows block"], is_unknown: Bool[np.ndarray, "rows"], groups: TieGroups
+) -> Float64[np.ndarray, "block fields"]:
+    """Measure a few replicates, whose counts are copied into the order of the sweep."""
+    check_weights("counts", counts)
+    falling = np.ascontiguousarray(counts[groups.order].T, dtype=np.float64)
+    falls_unknown = is_unknown[groups.order]
+    metrics = sweep_weights(falling, falls_unknown, groups.is_last, RECALL)
+    n_unknown = falling @ falls_unknown.astype(np.float64)
+    n_known = falling.sum(axis=1) - n_unknown
+    return np.column_stack([metrics, n_known, n_unknown])
