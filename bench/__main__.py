@@ -19,6 +19,7 @@ from bench.harness import Row, use_one_thread
 GROUPS = {
     "ranking": "bench.ranking",
 }
+WIDTH = 110  # the same table in a terminal and in a file
 LIBRARIES = ("numpy", "numba", "scikit-learn", "torch", "torchmetrics", "pytorch-ood")
 
 
@@ -32,7 +33,7 @@ def main() -> None:
     if unknown:
         parser.error(f"no group is called {', '.join(sorted(unknown))}; choose from {list(GROUPS)}")
     use_one_thread()
-    console = Console()
+    console = Console(width=WIDTH)
     tables = {}
     for group in asked.groups or GROUPS:
         tables[group] = import_module(GROUPS[group]).rows()
@@ -47,7 +48,7 @@ def table_of(group: str, rows: list[Row]) -> Table:
     table.add_column("")
     table.add_column("case")
     for heading in ("time", "measured", "extra memory", "bar"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("met")
     part = ""
     for row in rows:
@@ -63,7 +64,7 @@ def cells_of(row: Row) -> list[str]:
     met = {None: "", True: "[green]yes[/]", False: "[bold red]NO[/]"}[row.is_met]
     return [
         row.case,
-        "" if row.seconds is None else f"{row.seconds * 1e3:,.1f} ms",
+        "" if row.seconds is None else duration(row.seconds),
         row.unit if row.value is None else f"{row.value:.2f} {row.unit}",
         "" if row.extra_mib is None else f"{row.extra_mib:,.0f} MiB",
         row.bar,
@@ -71,10 +72,15 @@ def cells_of(row: Row) -> list[str]:
     ]
 
 
+def duration(seconds: float) -> str:
+    """Write a time with a unit that fits it."""
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.2f} ms"
+
+
 def record_of(tables: dict[str, list[Row]]) -> dict[str, object]:
     """Give the tables with the machine and the versions they were measured with."""
     return {
-        "machine": {"processor": platform.processor(), "system": platform.platform()},
+        "machine": {"processor": platform.machine(), "system": platform.platform()},
         "versions": {"python": platform.python_version()}
         | {name: found(name) for name in LIBRARIES},
         "groups": {group: [asdict(row) for row in rows] for group, rows in tables.items()},

@@ -80,9 +80,12 @@ def use_one_thread() -> None:
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
 
 
-def peer(library: str, run: Run) -> Run | None:
-    """Give the case, or None where its library is missing; the table then says so."""
-    return run if find_spec(library) else None
+def peer(library: str, prepare: Callable[[], Run]) -> Run | None:
+    """Give the case of a peer, or None where its library is missing; the table then says so.
+
+    `prepare` brings the input into the form the peer wants, which is not timed.
+    """
+    return prepare() if find_spec(library) else None
 
 
 def measure(cases: Mapping[str, Run | None], *, rounds: int = ROUNDS) -> dict[str, Measurement]:

@@ -27,7 +27,6 @@ OURS = "incognita, float32"
 PYTORCH_OOD_BARS = {10**6: at_least(8), 10**7: at_least(12)}
 
 Numbers = dict[str, float]
-Peer = Callable[[np.ndarray, np.ndarray], Numbers]
 
 
 def rows() -> list[Row]:
@@ -52,74 +51,95 @@ def rows() -> list[Row]:
 
 
 def cases_of(n_rows: int) -> dict[str, Run | None]:
-    score, is_unknown = scores(n_rows)
-    double = score.astype(np.float64)
+    double, is_unknown = scores(n_rows)
+    score = double.astype(np.float32)
     return {
         OURS: lambda: ranking_metrics(score, is_unknown),
         "incognita, float64": lambda: ranking_metrics(double, is_unknown),
         "np.sort, float32": lambda: np.sort(score),
         "np.sort, float64": lambda: np.sort(double),
-        "pytorch-ood OODMetrics": peer("pytorch_ood", lambda: pytorch_ood(score, is_unknown)),
-        "torchmetrics, 4 calls": peer("torchmetrics", lambda: torchmetrics(score, is_unknown)),
-        "scikit-learn, 4 calls": peer("sklearn", lambda: scikit_learn(score, is_unknown)),
+        **peers_of(score, is_unknown),
     }
 
 
 def scores(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     is_unknown = rng.random(n_rows) < 0.5
-    return (rng.standard_normal(n_rows) + is_unknown).astype(np.float32), is_unknown
+    return rng.standard_normal(n_rows) + is_unknown, is_unknown
 
 
 def check_peers() -> None:
     """Stop where a peer and we disagree on a number that both give."""
-    score, is_unknown = scores(CHECKED_ROWS)
+    double, is_unknown = scores(CHECKED_ROWS)
+    score = double.astype(np.float32)
     ours = ranking_metrics(score, is_unknown)._asdict()
-    peers = {"pytorch_ood": pytorch_ood, "torchmetrics": torchmetrics, "sklearn": scikit_learn}
-    for library, run in peers.items():
-        check = peer(library, lambda run=run: run(score, is_unknown))
-        for name, value in (check() if check else {}).items():
+    for library, run in peers_of(score, is_unknown).items():
+        numbers = run() if run else {}
+        for name, value in numbers.items():
             if abs(value - ours[name]) > 1e-6:
                 raise SystemExit(f"{library} gives {name} {value}, incognita {ours[name]}.")
 
 
-def scikit_learn(score: np.ndarray, is_unknown: np.ndarray) -> Numbers:
-    from sklearn import metrics
-
-    fpr, tpr, _ = metrics.roc_curve(is_unknown, score)
+def peers_of(score: np.ndarray, is_unknown: np.ndarray) -> dict[str, Callable[[], Numbers] | None]:
     return {
-        "auroc": metrics.roc_auc_score(is_unknown, score),
-        "aupr_unknown": metrics.average_precision_score(is_unknown, score),
-        "aupr_known": metrics.average_precision_score(~is_unknown, -score),
-        "fpr_at_95_unknown_recall": fpr[np.argmax(tpr >= 0.95)],
+        "pytorch-ood OODMetrics": peer("pytorch_ood", lambda: pytorch_ood(score, is_unknown)),
+        "torchmetrics, 4 calls": peer("torchmetrics", lambda: torchmetrics(score, is_unknown)),
+        "scikit-learn, 4 calls": peer("sklearn", lambda: scikit_learn(score, is_unknown)),
     }
 
 
-def pytorch_ood(score: np.ndarray, is_unknown: np.ndarray) -> Numbers:
+def scikit_learn(score: np.ndarray, is_unknown: np.ndarray) -> Callable[[], Numbers]:
+    from sklearn import metrics
+
+    is_known, known_score = ~is_unknown, -score
+
+    def run() -> Numbers:
+        fpr, tpr, _ = metrics.roc_curve(is_unknown, score)
+        return {
+            "auroc": metrics.roc_auc_score(is_unknown, score),
+            "aupr_unknown": metrics.average_precision_score(is_unknown, score),
+            "aupr_known": metrics.average_precision_score(is_known, known_score),
+            "fpr_at_95_unknown_recall": fpr[np.argmax(tpr >= 0.95)],
+        }
+
+    return run
+
+
+def pytorch_ood(score: np.ndarray, is_unknown: np.ndarray) -> Callable[[], Numbers]:
     import torch
     from pytorch_ood.metrics import OODMetrics
 
-    label = torch.from_numpy(is_unknown).to(torch.int64).neg()
-    metrics = OODMetrics().update(torch.from_numpy(score), label).compute()
-    return {
-        "auroc": metrics["AUROC"],
-        "aupr_unknown_trapezoid": metrics["AUPR-OUT"],
-        "aupr_known_trapezoid": metrics["AUPR-IN"],
-        "fpr_at_95_unknown_recall": metrics["FPR95TPR"],
-    }
+    scores, labels = torch.from_numpy(score), -torch.from_numpy(is_unknown).long()
+
+    def run() -> Numbers:
+        metrics = OODMetrics().update(scores, labels).compute()
+        return {
+            "auroc": metrics["AUROC"],
+            "aupr_unknown_trapezoid": metrics["AUPR-OUT"],
+            "aupr_known_trapezoid": metrics["AUPR-IN"],
+            "fpr_at_95_unknown_recall": metrics["FPR95TPR"],
+        }
+
+    return run
 
 
-def torchmetrics(score: np.ndarray, is_unknown: np.ndarray) -> Numbers:
+def torchmetrics(score: np.ndarray, is_unknown: np.ndarray) -> Callable[[], Numbers]:
     import torch
     from torchmetrics.functional import classification
 
     # Outside of [0, 1] torchmetrics would take scores for logits and tie many of them.
-    share = torch.from_numpy((score - score.min()) / (score.max() - score.min()))
-    label = torch.from_numpy(is_unknown).to(torch.int64)
-    fpr, tpr, _ = classification.binary_roc(share, label)
-    return {
-        "auroc": float(classification.binary_auroc(share, label)),
-        "aupr_unknown": float(classification.binary_average_precision(share, label)),
-        "aupr_known": float(classification.binary_average_precision(1 - share, 1 - label)),
-        "fpr_at_95_unknown_recall": float(fpr[(tpr >= 0.95).int().argmax()]),
-    }
+    scores = torch.from_numpy((score - score.min()) / (score.max() - score.min()))
+    labels = torch.from_numpy(is_unknown).long()
+    known_scores, known_labels = 1 - scores, 1 - labels
+
+    def run() -> Numbers:
+        fpr, tpr, _ = classification.binary_roc(scores, labels)
+        precision = classification.binary_average_precision
+        return {
+            "auroc": float(classification.binary_auroc(scores, labels)),
+            "aupr_unknown": float(precision(scores, labels)),
+            "aupr_known": float(precision(known_scores, known_labels)),
+            "fpr_at_95_unknown_recall": float(fpr[(tpr >= 0.95).int().argmax()]),
+        }
+
+    return run

@@ -12,6 +12,7 @@ from sklearn import metrics as sklearn_metrics
 from tests.oracles import ranking as oracle
 from tests.oracles.ranking_rows import DTYPES, fpr_at_95, levels, random_rows, tied_rows
 
+from incognita.kernels.ranking import sweep_scores
 from incognita.metrics.ranking import (
     RankingMetrics,
     RankingReplicates,
@@ -198,6 +199,16 @@ def test_equal_weights_change_nothing(scale) -> None:
         assert weighted == pytest.approx(ranking_metrics(score, is_unknown), abs=1e-12)
 
 
+@pytest.mark.parametrize("weight", [None, 1.0, 0.1, 1 / 3])
+@pytest.mark.parametrize("twentieths", range(1, 21))
+def test_rounding_moves_no_threshold(twentieths, weight) -> None:
+    score, is_unknown = levels(1, 1, n_levels=20)  # 0.55 * 20 is a little more than 11
+    weights = None if weight is None else np.full(len(score), weight)
+    for metric in (fpr_at_unknown_recall, fpr_at_known_recall):
+        fpr = metric(score, is_unknown, recall=twentieths / 20, weights=weights)
+        assert fpr == pytest.approx(twentieths / 20, abs=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float16, ">f8", ">f4"])
 def test_other_kinds_of_numbers_are_compared_as_float64(dtype) -> None:
     score = np.array([3, 1, 2, 2]).astype(dtype)
@@ -210,11 +221,13 @@ def test_float64_scores_keep_their_last_bit() -> None:
     assert auroc(score, np.array([False, True])) == 1.0
 
 
-def test_strided_and_read_only_rows_are_read_where_they_are() -> None:
+def test_strided_and_read_only_rows_are_like_any_others_and_compile_nothing_new() -> None:
     score, is_unknown = random_rows(5, np.float32)
+    expected = ranking_metrics(score[::2].copy(), is_unknown[::2].copy())
     score.flags.writeable = is_unknown.flags.writeable = False
-    every_second = ranking_metrics(score[::2], is_unknown[::2])
-    assert every_second == ranking_metrics(score[::2].copy(), is_unknown[::2].copy())
+    assert ranking_metrics(score[::2], is_unknown[::2]) == expected
+    ranking_metrics(score, is_unknown)
+    assert len(sweep_scores.signatures) == len(DTYPES)
 
 
 def test_scores_are_left_as_they_came() -> None:

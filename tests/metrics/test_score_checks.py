@@ -26,7 +26,7 @@ def test_a_score_that_is_not_finite_is_refused_with_its_row(bad) -> None:
     score = np.array([0.0, 1.0, bad, bad])
     sentence = (
         r"unknown_score must be finite, but 2 of 4 values are not, the first in row 2; "
-        r"find out why the method gave them, or drop the rows\."
+        r"repair or drop these rows\."
     )
     with pytest.raises(InvalidDataError, match=f"^{sentence}$"):
         ranking_metrics(score, np.array([True, False, True, False]))
@@ -91,7 +91,7 @@ def test_a_score_that_is_not_finite_is_refused_with_its_row(bad) -> None:
             TRUTH,
             {"weights": np.array([1.0, np.nan, 1.0])},
             "weights must be finite, but 1 of 3 values are not, the first in row 1; "
-            "find out why the method gave them, or drop the rows.",
+            "repair or drop these rows.",
         ),
         (
             np.zeros(3),
@@ -116,6 +116,11 @@ def test_wrong_rows_are_refused_in_one_sentence(score, is_unknown, options, sent
             np.ones(3),
             "counts has shape (3,) beside 3 scores; "
             "pass one row per score and one column per replicate.",
+        ),
+        (
+            np.array([[1, 1], [np.nan, np.inf], [1, 1]]),
+            "counts must be finite, but 2 of 6 values are not, the first in row 1; "
+            "repair or drop these rows.",
         ),
         (
             np.array([[1, 1], [1, 1], [-1, 1]]),

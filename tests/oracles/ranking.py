@@ -9,9 +9,13 @@ from itertools import permutations
 from math import ceil, inf
 
 Row = tuple[float, bool, Fraction]
+Numbers = Sequence[float]
+Flags = Sequence[bool]
 
 
-def rows_of(score, is_unknown, weights=None) -> list[Row]:
+def rows_of(
+    score: Numbers, is_unknown: Flags, weights: Sequence[Fraction] | None = None
+) -> list[Row]:
     ones = [Fraction(1)] * len(score)
     columns = (map(float, score), map(bool, is_unknown), map(Fraction, weights or ones))
     return list(zip(*columns, strict=True))
@@ -111,7 +115,7 @@ def ranking_metrics(rows: Sequence[Row]) -> dict[str, float]:
     return {name: float(value) for name, value in metrics.items()}
 
 
-def oscr(score, is_unknown, is_correct) -> float:
+def oscr(score: Numbers, is_unknown: Flags, is_correct: Flags) -> float:
     rows = list(zip(map(float, score), is_unknown, is_correct, strict=True))
     known = [(s, correct) for s, unknown, correct in rows if not unknown]
     unknown = [s for s, unknown, _ in rows if unknown]
@@ -123,7 +127,7 @@ def oscr(score, is_unknown, is_correct) -> float:
     return float(credit / (len(known) * len(unknown)))
 
 
-def ccr_at_fpr(score, is_unknown, is_correct, fpr: Fraction) -> float:
+def ccr_at_fpr(score: Numbers, is_unknown: Flags, is_correct: Flags, fpr: Fraction) -> float:
     rows = list(zip(map(float, score), is_unknown, is_correct, strict=True))
     n_unknown = sum(unknown for _, unknown, _ in rows)
     best = Fraction(0)
@@ -136,7 +140,7 @@ def ccr_at_fpr(score, is_unknown, is_correct, fpr: Fraction) -> float:
     return float(best)
 
 
-def openood_ccr_at_fpr(score, is_unknown, is_correct, fpr: float) -> float:
+def openood_ccr_at_fpr(score: Numbers, is_unknown: Flags, is_correct: Flags, fpr: float) -> float:
     """`ccr_fpr` of OpenOOD, in its own orientation: confidence is high for known rows."""
     rows = list(zip((-float(s) for s in score), is_unknown, is_correct, strict=True))
     unknown = sorted(confidence for confidence, is_out, _ in rows if is_out)
@@ -145,7 +149,7 @@ def openood_ccr_at_fpr(score, is_unknown, is_correct, fpr: float) -> float:
     return sum(confidence > threshold and correct for confidence, correct in known) / len(known)
 
 
-def aurc(score, is_wrong) -> float:
+def aurc(score: Numbers, is_wrong: Flags) -> float:
     """The mean over every order of the rows, of which a sort by score then keeps the ties."""
     rows = list(zip(map(float, score), is_wrong, strict=True))
     areas = []
@@ -156,7 +160,7 @@ def aurc(score, is_wrong) -> float:
     return float(sum(areas) / len(areas))
 
 
-def best_aurc(is_wrong) -> float:
+def best_aurc(is_wrong: Flags) -> float:
     n = len(is_wrong)
     wrong = sorted(map(bool, is_wrong))
     return float(sum(Fraction(sum(wrong[:k]), k) for k in range(1, n + 1)) / n)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from incognita.containers.classes import Classes, Role
 from incognita.errors import InvalidDataError, MissingDataError, unknown_name
@@ -153,7 +153,7 @@ def _sentence(error: "ValidationError") -> str:
 
 
 def _refuse_repeats(groups: Mapping[str, Sequence[str]], rule: str) -> None:
-    seen: dict[Any, str] = {}
+    seen: dict[str, str] = {}
     for group, names in groups.items():
         for name in names:
             if name in seen:

@@ -91,65 +91,106 @@ def _add_row(sums, weights, image):
 
 
 @numba.njit
-def _integrate(precision, recall, n, column, points):
+def _integrate(precision, found, n, column, n_truth, points):
     """Area under the envelope of one replicate, or its mean at the recall points."""
     total = 0.0
     if points.size == 0:
         before = 0.0
         for k in range(n):
-            total += (recall[k, column] - before) * precision[k, column]
-            before = recall[k, column]
+            total += (found[k, column] - before) / n_truth * precision[k, column]
+            before = found[k, column]
         return total
     k = 0
     for point in points:
-        while k < n and recall[k, column] < point:
+        while k < n and found[k, column] / n_truth < point:
             k += 1
         total += precision[k, column] if k < n else 0.0
     return total / points.size
 
 
+@numba.njit
+def _most_hits(by_label, begin, end, flags, area):
+    """How many detections of a label are true positives at the first, easiest threshold or later."""
+    n = 0
+    for q in range(begin, end):
+        n += flags[by_label[q], area] != 0
+    return n
+
+
+@numba.njit
+def _walk_label(
+    by_label, begin, end, flags, area, images, weights, is_used, epsilon,
+    total, skipped, found, precision, reached, n_hits,
+):  # fmt: skip
+    """Follow one label along falling confidence, keeping precision and recall at true positives.
+
+    What is counted is almost the same at every threshold, so it is summed once; only what one
+    threshold ignores is kept apart (`skipped`).
+    """
+    n_thresholds = found.shape[0]
+    n_areas = flags.shape[1] // 2
+    full = (1 << n_thresholds) - 1
+    for q in range(begin, end):
+        i = by_label[q]
+        hits = flags[i, area]
+        ignored = flags[i, n_areas + area]
+        if ignored == full or not is_used[images[i]]:
+            continue
+        _add_row(total, weights, images[i])
+        if hits == 0 and ignored == 0:
+            continue
+        for t in range(n_thresholds):
+            if (ignored >> t) & 1:
+                _add_row(skipped[t], weights, images[i])
+            elif (hits >> t) & 1:
+                _add_row(found[t], weights, images[i])
+                k = n_hits[t]
+                for r in range(total.size):
+                    n_counted = total[r] - skipped[t, r] + epsilon
+                    precision[t, k, r] = found[t, r] / n_counted if n_counted > 0 else 0.0
+                    reached[t, k, r] = found[t, r]
+                n_hits[t] += 1
+
+
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def weighted_average_precision(
-    by_label, starts, flags, column, bit, images, weights, n_truth, points, epsilon
+    by_label, starts, flags, area, n_thresholds, images, weights, n_truth, points, epsilon
 ):
-    """Average precision of every label under every column of image weights.
+    """Average precision of every label at every threshold under every column of image weights.
 
-    Also gives how much true-positive and counted weight there was. One walk serves all replicates:
-    the order of the detections is the same in each of them.
+    Gives three arrays [thresholds, labels, replicates]: the average precision, NaN where a label has
+    no object, and the weight of true positives and of all that counts. One walk serves all
+    replicates: the order of the detections is the same in each of them.
     """
     n_labels, n_replicates = n_truth.shape
-    average = np.full((n_labels, n_replicates), np.nan)
-    found = np.zeros((n_labels, n_replicates))
-    counted = np.zeros((n_labels, n_replicates))
-    hit_word, ignored_word = column, flags.shape[1] // 2 + column
+    shape = (n_thresholds, n_labels, n_replicates)
+    average, found, counted = np.full(shape, np.nan), np.zeros(shape), np.zeros(shape)
     is_used = np.zeros(weights.shape[0], np.bool_)
     for image in range(weights.shape[0]):
         is_used[image] = weights[image].any()
     for label in range(n_labels):
-        n = 0
-        for q in range(starts[label], starts[label + 1]):
-            n += (flags[by_label[q], hit_word] >> bit) & 1
-        precision = np.empty((n, n_replicates))
-        recall = np.empty((n, n_replicates))
-        n_found, n_counted = found[label], counted[label]
-        k = 0
-        for q in range(starts[label], starts[label + 1]):
-            i = by_label[q]
-            image = images[i]
-            if (flags[i, ignored_word] >> bit) & 1 or not is_used[image]:
-                continue
-            _add_row(n_counted, weights, image)
-            if (flags[i, hit_word] >> bit) & 1:
-                _add_row(n_found, weights, image)
+        begin, end = starts[label], starts[label + 1]
+        most = _most_hits(by_label, begin, end, flags, area)
+        precision = np.empty((n_thresholds, most, n_replicates))
+        reached = np.empty((n_thresholds, most, n_replicates))
+        total = np.zeros(n_replicates)
+        skipped = np.zeros((n_thresholds, n_replicates))
+        hits = np.zeros((n_thresholds, n_replicates))
+        n_hits = np.zeros(n_thresholds, np.int64)
+        _walk_label(
+            by_label, begin, end, flags, area, images, weights, is_used, epsilon,
+            total, skipped, hits, precision, reached, n_hits,
+        )  # fmt: skip
+        for t in range(n_thresholds):
+            for k in range(n_hits[t] - 2, -1, -1):
                 for r in range(n_replicates):
-                    total = n_counted[r] + epsilon
-                    precision[k, r] = n_found[r] / total if total > 0 else 0.0
-                    recall[k, r] = n_found[r] / n_truth[label, r]
-                k += 1
-        for row in range(k - 2, -1, -1):
+                    if precision[t, k + 1, r] > precision[t, k, r]:
+                        precision[t, k, r] = precision[t, k + 1, r]
             for r in range(n_replicates):
-                precision[row, r] = max(precision[row, r], precision[row + 1, r])
-        for r in range(n_replicates):
-            if n_truth[label, r] > 0:
-                average[label, r] = _integrate(precision, recall, k, r, points)
+                found[t, label, r] = hits[t, r]
+                counted[t, label, r] = total[r] - skipped[t, r]
+                if n_truth[label, r] > 0:
+                    average[t, label, r] = _integrate(
+                        precision[t], reached[t], n_hits[t], r, n_truth[label, r], points
+                    )
     return average, found, counted

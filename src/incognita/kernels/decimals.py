@@ -101,8 +101,8 @@ def to_float(mantissa: int, power: int) -> float:
         return np.nan
     if mantissa <= _LARGEST_EXACT and -22 <= power <= 22:
         # both numbers are exact in float64, so that one operation rounds once (Clinger 1990)
-        value = float(mantissa)
-        return value / _EXACT_POWERS[-power] if power < 0 else value * _EXACT_POWERS[power]
+        scale: float = _EXACT_POWERS[abs(power)]
+        return mantissa / scale if power < 0 else mantissa * scale
     return _eisel_lemire(mantissa, power)
 
 

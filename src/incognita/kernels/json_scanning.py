@@ -27,8 +27,8 @@ def _constant(text: str) -> np.ndarray:
     return np.frombuffer(text.encode(), np.uint8)
 
 
-_IMAGE_ID, _CATEGORY_ID = _constant("image_id"), _constant("category_id")
-_BBOX, _SCORE = _constant("bbox"), _constant("score")
+_IMAGE_ID, _CATEGORY_ID = _constant('image_id"'), _constant('category_id"')
+_BBOX, _SCORE = _constant('bbox"'), _constant('score"')
 _TRUE, _FALSE, _NULL = _constant("true"), _constant("false"), _constant("null")
 _ESCAPES = _constant('"\\/bfnrt')
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _LOWER_U, _ZERO, _NINE = b'"\\,:u09'
@@ -104,11 +104,10 @@ def _scan_record(
     first_hard, seen = n_hard, 0
     while True:
         key = _skip_space(buffer, i + 1)
-        i = _skip_string(buffer, key)
+        i, bit = _scan_key(buffer, key)
         if i < 0:
             return i, first_hard
-        bit = _key_bit(buffer, key + 1, i - 1)
-        if bit < 0 or seen & bit:
+        if seen & bit:
             return -1 - key, first_hard
         seen |= bit
         i = _skip_colon(buffer, i)
@@ -133,21 +132,27 @@ def _scan_record(
 
 
 @inlined
-def _key_bit(buffer: Any, start: int, end: int) -> int:
-    """Give the bit of a key we read (the four have four different lengths), or 0; -1 if unsure."""
-    length = end - start
-    if length == 8 and _match(buffer, start, _IMAGE_ID) > 0:
-        return _HAS_IMAGE_ID
-    if length == 11 and _match(buffer, start, _CATEGORY_ID) > 0:
-        return _HAS_CATEGORY_ID
-    if length == 4 and _match(buffer, start, _BBOX) > 0:
-        return _HAS_BBOX
-    if length == 5 and _match(buffer, start, _SCORE) > 0:
-        return _HAS_SCORE
-    for i in range(start, end):
-        if buffer[i] == _BACKSLASH:  # may spell one of our keys after all
-            return -1
-    return 0
+def _scan_key(buffer: Any, i: int) -> tuple[int, int]:
+    """Skip a key; also gives its bit, or 0 for one we do not read."""
+    if buffer[i] != _QUOTE:
+        return -1 - i, 0
+    end = _match(buffer, i + 1, _IMAGE_ID)
+    if end > 0:
+        return end, _HAS_IMAGE_ID
+    end = _match(buffer, i + 1, _CATEGORY_ID)
+    if end > 0:
+        return end, _HAS_CATEGORY_ID
+    end = _match(buffer, i + 1, _BBOX)
+    if end > 0:
+        return end, _HAS_BBOX
+    end = _match(buffer, i + 1, _SCORE)
+    if end > 0:
+        return end, _HAS_SCORE
+    end = _skip_string(buffer, i)
+    for k in range(i, end):
+        if buffer[k] == _BACKSLASH:  # may spell one of our keys after all
+            return -1 - k, 0
+    return end, 0
 
 
 @inlined

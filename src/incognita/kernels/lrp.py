@@ -10,7 +10,7 @@ def optimal_lrp(by_label, starts, flags, ious, confidence, images, weights, n_tr
 
     Gives arrays [labels, replicates, 5]: the LRP, the confidence it is reached at, the mean 1 - IoU,
     1 - precision and 1 - recall there. `at_ties` looks inside groups of equal confidence as well.
-    A label whose best is to keep nothing has LRP 1, recall 0, and no confidence.
+    A label without any true positive has LRP 1, recall 0, and no confidence.
     """
     n_labels, n_replicates = n_truth.shape
     best = np.full((n_labels, n_replicates, 5), np.nan)
@@ -23,9 +23,7 @@ def optimal_lrp(by_label, starts, flags, ious, confidence, images, weights, n_tr
         wrong[:] = 0.0
         loss[:] = 0.0
         for r in range(n_replicates):
-            if n_truth[label, r] > 0:
-                best[label, r, 0] = 1.0
-                best[label, r, 4] = 1.0
+            best[label, r, 0] = np.inf
         for q in range(starts[label], starts[label + 1]):
             i = by_label[q]
             image = images[i]
@@ -50,4 +48,9 @@ def optimal_lrp(by_label, starts, flags, ious, confidence, images, weights, n_tr
                     best[label, r, 2] = loss[r] / found[r]
                     best[label, r, 3] = wrong[r] / (found[r] + wrong[r])
                     best[label, r, 4] = 1.0 - found[r] / n
+        for r in range(n_replicates):
+            if n_truth[label, r] == 0:
+                best[label, r, :] = np.nan
+            elif found[r] == 0:
+                best[label, r, :] = (1.0, np.nan, np.nan, np.nan, 1.0)
     return best

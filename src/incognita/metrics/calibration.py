@@ -175,14 +175,19 @@ def d_ece_of(
     *,
     n_bins: int = 10,
     weights: Float[np.ndarray, "images replicates"] | None = None,
+    skips_absent: bool = False,
 ) -> Measure:
     """D-ECE: precision against confidence, all classes in one pot.
 
     Kueppers et al., Multivariate confidence calibration for object detection, 2020; the table must be
-    matched at IoU 0.5. Ten bins, as in the public toolbox.
+    matched at IoU 0.5. Ten bins, as in the public toolbox, which has no detections of classes
+    without objects (`skips_absent`); by default those are false.
     """
     weights = every_image_once(table.n_images) if weights is None else weights
     rows = _counted_rows(table, n_known)
+    if skips_absent:
+        has_truth = table.n_truth(np.ascontiguousarray(weights[:, :1]))[:n_known, 0] > 0
+        rows = rows[has_truth[table.detection_labels[rows]]]
     support = _support(table, rows, weights, 1)
     if (reason := _unfit(table.confidence[rows])) is not None:
         return undefined(reason, support, weights.shape[1])

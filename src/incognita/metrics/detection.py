@@ -9,13 +9,20 @@ from incognita.containers.detection import BoxTruth, Detections
 from incognita.kernels.average_precision import coco_precision_recall, weighted_average_precision
 from incognita.metrics.conventions import COCO, POINTS_101, AveragePrecisionRule
 from incognita.metrics.matching import MatchTable, match
-from incognita.metrics.measures import every_image_once
+from incognita.metrics.measures import (
+    Measure,
+    every_image_once,
+    mean_over,
+    n_images_in,
+    sum_by_label,
+)
 
 COCO_THRESHOLDS = np.linspace(0.5, 0.95, 10)
 # all, small, medium, large, in square pixels
 COCO_AREAS = np.array([[0, 1e10], [0, 32**2], [32**2, 96**2], [96**2, 1e10]], dtype=np.float64)
 COCO_CAPS = np.array([1, 10, 100], dtype=np.int64)
 COCO_RECALLS = np.linspace(0, 1, 101)
+REPLICATES_AT_ONCE = 32  # so many columns of weights stay in the second-level cache
 
 
 class CocoNumbers(NamedTuple):
@@ -94,9 +101,9 @@ def _mean_defined(values: Float[np.ndarray, "*shape"]) -> float:
 class LabelPrecision(NamedTuple):
     """Average precision and final counts of each label, one column per replicate of the images."""
 
-    average_precision: Float[np.ndarray, "labels replicates"]
-    n_found: Float[np.ndarray, "labels replicates"]
-    n_counted: Float[np.ndarray, "labels replicates"]
+    average_precision: Float[np.ndarray, "thresholds labels replicates"]
+    n_found: Float[np.ndarray, "thresholds labels replicates"]
+    n_counted: Float[np.ndarray, "thresholds labels replicates"]
     n_truth: Float[np.ndarray, "labels replicates"]
 
 
@@ -105,7 +112,6 @@ def average_precision(
     weights: Float[np.ndarray, "images replicates"] | None = None,
     *,
     rule: AveragePrecisionRule = POINTS_101,
-    threshold: int = 0,
     area: int = 0,
 ) -> LabelPrecision:
     """Average precision of each label, under any number of image weights at once.
@@ -114,24 +120,83 @@ def average_precision(
     zeros for a split, multinomial counts for a bootstrap replicate. NaN where a label has no object.
 
     Args:
-        table: The matched detections.
+        table: The matched detections; every threshold of it is answered.
         weights: Image weights; by default every image counts once.
         rule: 101 points, 11 points or area.
-        threshold: Which of the table's IoU thresholds.
         area: Which of the table's area ranges.
     """
     weights = every_image_once(table.n_images) if weights is None else weights
     n_truth = table.n_truth(weights, area)
-    average, found, counted = weighted_average_precision(
-        table.by_label,
-        table.label_starts,
-        table.flags,
-        area,
-        threshold,
-        table.detection_images,
-        weights,
-        n_truth,
-        np.array(rule.recalls, dtype=np.float64),
-        rule.epsilon,
-    )
-    return LabelPrecision(average, found, counted, n_truth)
+    blocks = []
+    for first in range(0, weights.shape[1], REPLICATES_AT_ONCE):
+        columns = slice(first, first + REPLICATES_AT_ONCE)
+        blocks.append(
+            weighted_average_precision(
+                table.by_label,
+                table.label_starts,
+                table.flags,
+                area,
+                len(table.thresholds),
+                table.detection_images,
+                np.ascontiguousarray(weights[:, columns], np.float32),
+                np.ascontiguousarray(n_truth[:, columns]),
+                np.array(rule.recalls, dtype=np.float64),
+                rule.epsilon,
+            )
+        )
+    columns_of = (np.concatenate(parts, axis=2) for parts in zip(*blocks, strict=True))
+    return LabelPrecision(*columns_of, n_truth)
+
+
+def coco_measures(
+    table: MatchTable, n_known: int, *, weights: Float[np.ndarray, "images replicates"]
+) -> dict[str, Measure]:
+    """The twelve COCO numbers under image weights, by name; see `coco_numbers` for one data set."""
+    measures = {}
+    for area, size in enumerate(("", "_small", "_medium", "_large")):
+        labels = average_precision(table, weights, area=area)
+        n_truth = labels.n_truth[:n_known]
+        ap = labels.average_precision[:, :n_known]
+        measures[f"ap{size}"] = _coco_measure(ap, n_truth, weights)
+        measures[f"ar{size or 100}"] = _coco_measure(_recall(labels, n_known), n_truth, weights)
+        if area == 0:
+            measures["ap50"] = _coco_measure(ap[:1], n_truth, weights)
+            measures["ap75"] = _coco_measure(ap[5:6], n_truth, weights)
+    n_truth = table.n_truth(weights)[:n_known]
+    for cap in (1, 10):
+        recall = _recall_of_first(table, n_known, cap, weights) / np.where(n_truth, n_truth, np.nan)
+        measures[f"ar{cap}"] = _coco_measure(recall, n_truth, weights)
+    return {name: measures[name] for name in CocoNumbers._fields}
+
+
+def _recall(labels: LabelPrecision, n_known: int) -> Float[np.ndarray, "thresholds labels reps"]:
+    n_truth = labels.n_truth[:n_known]
+    return labels.n_found[:, :n_known] / np.where(n_truth > 0, n_truth, np.nan)
+
+
+def _recall_of_first(
+    table: MatchTable, n_known: int, cap: int, weights: Float[np.ndarray, "images replicates"]
+) -> Float[np.ndarray, "thresholds labels replicates"]:
+    """What the first detections of each image and class find, at every threshold."""
+    found = []
+    is_first = (table.ranks < cap) & (table.detection_labels < n_known)
+    for t in range(len(table.thresholds)):
+        rows = np.flatnonzero(is_first & table.is_true_positive(t))
+        labels, images = table.detection_labels[rows], table.detection_images[rows]
+        found.append(sum_by_label(np.ones(len(rows)), labels, images, n_known, weights))
+    return np.stack(found)
+
+
+def _coco_measure(
+    values: Float[np.ndarray, "thresholds labels replicates"],
+    n_truth: Float[np.ndarray, "labels replicates"],
+    weights: Float[np.ndarray, "images replicates"],
+) -> Measure:
+    means = mean_over(values.reshape(-1, values.shape[-1]))
+    support = {
+        "images": n_images_in(weights),
+        "objects": int(n_truth[:, 0].sum()),
+        "classes": int((n_truth[:, 0] > 0).sum()),
+    }
+    reason = "no known object of this size is in these images" if np.isnan(means[0]) else None
+    return Measure(means, support, reason)

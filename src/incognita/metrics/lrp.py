@@ -37,7 +37,7 @@ class LRP(NamedTuple):
 class OptimalLRP(NamedTuple):
     """The smallest LRP over confidence thresholds, class by class, and the thresholds themselves.
 
-    A threshold is NaN for a class without objects, and for one that is best left undetected.
+    A threshold is NaN for a class without objects, and for one without a true positive.
     """
 
     total: Measure

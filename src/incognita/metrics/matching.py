@@ -10,15 +10,19 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt16
 
+from incognita.containers.checks import as_array
 from incognita.containers.classes import Role
 from incognita.containers.detection import BoxTruth, Detections
 from incognita.errors import InvalidDataError
-from incognita.kernels.matching import match_best, match_greedy
+from incognita.kernels.matching import Boxes, Found, Objects, Pairs, match_best, match_greedy
 from incognita.kernels.sorting import descending_order_32, descending_order_64, group_order
 from incognita.metrics.conventions import COCO, SUPERCLASS, Matching, Pairing, as_written
 from incognita.metrics.measures import sum_by_label
 
 EVERY_AREA = np.array([[0.0, 1e10]])
+
+
+ANY_PAIR = Pairs(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros((0, 0), np.bool_))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +161,7 @@ def match_superclasses(detections: Detections, truth: BoxTruth) -> MatchTable:
     is_set_aside = detection_codes == classes.n_known + 1
     return _match_labels(
         detections, truth, is_set_aside.astype(np.int32), np.zeros(len(truth), np.int32), 1,
-        SUPERCLASS, (0.5,), EVERY_AREA, (detection_codes, truth_codes), compatible,
+        SUPERCLASS, (0.5,), EVERY_AREA, Pairs(detection_codes, truth_codes, compatible),
     )  # fmt: skip
 
 
@@ -187,38 +191,22 @@ def _match_labels(
     convention: Matching,
     thresholds: Float[np.ndarray, "t"] | tuple[float, ...],
     areas: Float[np.ndarray, "areas 2"],
-    codes: tuple[np.ndarray, np.ndarray] | None = None,
-    compatible: Bool[np.ndarray, "codes superclasses"] | None = None,
+    pairs: Pairs = ANY_PAIR,
 ) -> MatchTable:
     """Match under given labels; label `n_labels` sets a detection aside."""
-    boxes = place_boxes(detections, truth, convention)
+    placed = place_boxes(detections, truth, convention)
     labels = _without_silent_images(detections, truth, detection_labels, n_labels, convention)
-    images, truth_images = detections.image_index, truth.image_index
-    mixed = n_labels == 1
-    base = _class_order(detections) if mixed else None
-    by_label, starts = group_order(labels, n_labels + 1, _surest_first(boxes.confidence, base))
-    by_image, offsets = group_order(images, truth.n_images, by_label)
-    t_base = _class_order(truth) if mixed else np.arange(len(truth), dtype=np.int32)
-    t_by_label, _ = group_order(truth_labels, n_labels + 1, t_base)
-    t_by_image, t_offsets = group_order(truth_images, truth.n_images, t_by_label)
+    by_label, starts, boxes = _arrange(detections, placed, labels, n_labels)
+    objects = _arrange_objects(truth, placed, truth_labels, n_labels, convention)
     n = len(detections)
     flags = np.zeros((n, 2 * len(areas)), np.uint16)
-    ranks, iou = np.zeros(n, np.uint16), np.zeros(n)
-    truth_index = np.zeros(n, np.int32)
+    found = Found(flags, np.zeros(n, np.uint16), np.zeros(n), np.zeros(n, np.int32))
     least = convention.least_iou(np.asarray(thresholds, np.float64))
-    is_region = truth.is_crowd & convention.ignores_crowd
-    is_ignored = is_ignored_truth(truth, convention)
-    found = (by_image, offsets, labels, boxes.xyxy, boxes.sizes)
-    real = (t_by_image, t_offsets, truth_labels, boxes.truth_xyxy, boxes.truth_sizes)
     if convention.pairing is Pairing.BEST:
-        match_best(*found, *real, is_ignored, least, convention.pixel, flags, iou, truth_index)
+        match_best(boxes, objects, least, convention.pixel, found)
     else:
-        most = int(np.diff(detections.offsets).max(initial=1))
-        cap = min(most, convention.max_detections or most)
-        match_greedy(
-            *found, *real, truth.areas, is_region, is_ignored, codes, compatible,
-            least, areas, cap, flags, ranks, iou, truth_index,
-        )  # fmt: skip
+        cap = convention.max_detections or n + 1
+        match_greedy(boxes, objects, pairs, least, areas, cap, found)
     return MatchTable(
         convention=convention,
         thresholds=np.asarray(thresholds, np.float64),
@@ -226,19 +214,60 @@ def _match_labels(
         n_labels=n_labels,
         detection_labels=labels,
         truth_labels=truth_labels,
-        confidence=boxes.confidence,
-        detection_images=images,
-        truth_images=truth_images,
+        confidence=placed.confidence,
+        detection_images=detections.image_index,
+        truth_images=truth.image_index,
         truth_areas=truth.areas,
-        is_counted_truth=~is_ignored,
+        is_counted_truth=~objects.is_ignored,
         flags=flags,
-        ranks=ranks,
-        iou=iou,
-        truth_index=truth_index,
+        ranks=found.ranks,
+        iou=found.iou,
+        truth_index=found.truth_index,
         by_label=by_label,
         label_starts=starts,
         n_images=truth.n_images,
     )
+
+
+def arrange_by_image(
+    detections: Detections, truth: BoxTruth, convention: Matching
+) -> tuple[Boxes, Objects]:
+    """Give boxes and objects as the kernels take them, labels left aside."""
+    placed = place_boxes(detections, truth, convention)
+    zeros = [np.zeros(len(boxes), np.int32) for boxes in (detections, truth)]
+    _, _, boxes = _arrange(detections, placed, zeros[0], 1)
+    return boxes, _arrange_objects(truth, placed, zeros[1], 1, convention)
+
+
+def _arrange(
+    detections: Detections, placed: "PlacedBoxes", labels: Int[np.ndarray, "n"], n_labels: int
+) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "labels"], Boxes]:
+    """Order detections by label and confidence for the metrics, and by image for the matching."""
+    base = _class_order(detections) if n_labels == 1 else None
+    labels = as_array(labels)
+    by_label, starts = group_order(labels, n_labels + 1, _surest_first(placed.confidence, base))
+    by_image, offsets = group_order(as_array(detections.image_index), detections.n_images, by_label)
+    return by_label, starts, Boxes(by_image, offsets, labels, placed.xyxy, placed.sizes)
+
+
+def _arrange_objects(
+    truth: BoxTruth,
+    placed: "PlacedBoxes",
+    labels: Int[np.ndarray, "n"],
+    n_labels: int,
+    convention: Matching,
+) -> Objects:
+    """Order objects by image and label, and say which of them ask to be found."""
+    base = _class_order(truth) if n_labels == 1 else np.arange(len(truth), dtype=np.int32)
+    labels = as_array(labels)
+    by_label, _ = group_order(labels, n_labels + 1, base)
+    by_image, offsets = group_order(as_array(truth.image_index), truth.n_images, by_label)
+    is_region = truth.is_crowd & convention.ignores_crowd
+    is_ignored = is_ignored_truth(truth, convention)
+    return Objects(
+        by_image, offsets, labels, placed.truth_xyxy, placed.truth_sizes, truth.areas,
+        as_array(is_region), as_array(is_ignored),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,14 +293,16 @@ def place_boxes(detections: Detections, truth: BoxTruth, convention: Matching) -
         return PlacedBoxes(xyxy, detections.sizes, confidence, truth_xyxy, truth.sizes)
     sizes = xyxy[:, 2:] - xyxy[:, :2] + convention.pixel
     truth_sizes = truth_xyxy[:, 2:] - truth_xyxy[:, :2] + convention.pixel
-    return PlacedBoxes(xyxy, sizes, confidence, truth_xyxy, truth_sizes)
+    # frozen like the columns of the containers: kernels are compiled once per kind of array
+    columns = (xyxy, sizes, confidence, truth_xyxy, truth_sizes)
+    return PlacedBoxes(*(as_array(column) for column in columns))
 
 
 def _class_order(boxes: Detections | BoxTruth) -> Int[np.ndarray, "boxes"]:
     """Order by image, then class, then file: how pycocotools lists boxes without categories."""
     in_file = np.arange(len(boxes), dtype=np.int32)
     by_class, _ = group_order(boxes.class_ids, len(boxes.classes), in_file)
-    by_image, _ = group_order(boxes.image_index, boxes.n_images, by_class)
+    by_image, _ = group_order(as_array(boxes.image_index), boxes.n_images, by_class)
     return np.asarray(by_image)
 
 
@@ -281,7 +312,7 @@ def _surest_first(
     """Order by confidence; equal ones keep the base order, by default that of the file."""
     if base is None:
         return order_by_confidence(confidence)
-    return np.asarray(base[order_by_confidence(confidence[base])])
+    return np.asarray(base[order_by_confidence(as_array(confidence[base]))])
 
 
 def order_by_confidence(confidence: Float[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from incognita.errors import InvalidDataError
+from incognita.kernels.sums import weighted_sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,9 +89,7 @@ def sum_by_label(
     weights: Float[np.ndarray, "images replicates"],
 ) -> Float[np.ndarray, "labels replicates"]:
     """Sum values per label when images count as often as their weights say."""
-    cell = labels.astype(np.int64) * len(weights) + images
-    per_image = np.bincount(cell, values, minlength=n_labels * len(weights))
-    return np.asarray(per_image.reshape(n_labels, len(weights)) @ weights)
+    return np.asarray(weighted_sums(values, labels, images, weights, n_labels))
 
 
 def mean_over(

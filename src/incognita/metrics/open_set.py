@@ -14,8 +14,8 @@ from incognita.containers.detection import BoxTruth, Detections
 from incognita.kernels.matching import unknown_overlaps
 from incognita.kernels.wilderness import counts_at_recall
 from incognita.metrics.conventions import Absent, AveragePrecisionRule, Matching
-from incognita.metrics.detection import LabelPrecision, average_precision
-from incognita.metrics.matching import MatchTable, is_ignored_truth, place_boxes
+from incognita.metrics.detection import average_precision
+from incognita.metrics.matching import MatchTable, arrange_by_image, is_ignored_truth
 from incognita.metrics.measures import (
     Measure,
     count_weighted,
@@ -53,18 +53,10 @@ def overlap_unknown(
     detections: Detections, truth: BoxTruth, *, convention: Matching, threshold: float = 0.5
 ) -> UnknownOverlaps:
     """Say which detections and unknown objects overlap by the IoU the convention asks for."""
-    boxes = place_boxes(detections, truth, convention)
+    boxes, objects = arrange_by_image(detections, truth, convention)
     is_known = detections.classes.has_role(Role.KNOWN)[detections.class_ids]
     of_detection, with_known, with_any = unknown_overlaps(
-        detections.offsets,
-        boxes.xyxy,
-        boxes.sizes,
-        is_known,
-        truth.offsets,
-        boxes.truth_xyxy,
-        boxes.truth_sizes,
-        truth.is_unknown,
-        convention.pixel,
+        boxes, objects, is_known, truth.is_unknown, convention.pixel
     )
     least = convention.least_iou(np.array([threshold]))[0]
     return UnknownOverlaps(
@@ -81,36 +73,27 @@ def mean_average_precision(
     *,
     rule: AveragePrecisionRule,
     weights: Weights | None = None,
-    threshold: int = 0,
-    area: int = 0,
 ) -> Measure:
-    """mAP over the known classes (mAP_k where unknown objects are around)."""
+    """mAP over the known classes at the table's first threshold (mAP_k in an open world)."""
     weights = every_image_once(table.n_images) if weights is None else weights
-    labels = average_precision(table, weights, rule=rule, threshold=threshold, area=area)
-    known = LabelPrecision(*(column[:n_known] for column in labels))
-    per_class, absent = _with_absent(known, rule)
-    values = per_class.mean(axis=0) if absent else mean_over(per_class)
-    support = _support(weights, known.n_truth, int((known.n_truth[:, 0] > 0).sum()))
+    labels = average_precision(table, weights, rule=rule)
+    n_truth = labels.n_truth[:n_known]
+    has_truth = n_truth > 0
+    per_class = labels.average_precision[0, :n_known]
+    if rule.absent is Absent.SKIPPED:
+        values = mean_over(per_class)
+    else:
+        has_detections = labels.n_counted[0, :n_known] > 0
+        is_nan = has_detections & (rule.absent is Absent.NAN)
+        values = np.where(has_truth, per_class, np.where(is_nan, np.nan, 0.0)).mean(axis=0)
+    support = _support(weights, n_truth, int(has_truth[:, 0].sum()))
     reason = None
     if np.isnan(values[0]):
         reason = NO_KNOWN_OBJECT if not support["classes"] else NAN_CLASS
-    return Measure(values, support, reason, {"iou": float(table.thresholds[threshold])})
+    return Measure(values, support, reason, {"iou": float(table.thresholds[0])})
 
 
 NAN_CLASS = "a known class has detections but no object, for which the public code gives NaN"
-
-
-def _with_absent(
-    known: LabelPrecision, rule: AveragePrecisionRule
-) -> tuple[Float[np.ndarray, "classes replicates"], bool]:
-    """Fill in what classes without objects contribute; True if every class then takes part."""
-    has_truth = known.n_truth > 0
-    if rule.absent is Absent.ZERO:
-        return np.where(has_truth, known.average_precision, 0.0), True
-    if rule.absent is Absent.NAN:
-        absent = np.where(known.n_counted > 0, np.nan, 0.0)
-        return np.where(has_truth, known.average_precision, absent), True
-    return known.average_precision, False
 
 
 def unknown_average_precision(
@@ -119,15 +102,17 @@ def unknown_average_precision(
     *,
     rule: AveragePrecisionRule,
     weights: Weights | None = None,
-    threshold: int = 0,
 ) -> Measure:
-    """AP_U: average precision of the label unknown, ranked by the detector's confidence."""
+    """AP_U: average precision of the label unknown, ranked by the detector's confidence.
+
+    A table with several IoU thresholds gives their mean (the COCO-style AP_unk of OSOD-III).
+    """
     weights = every_image_once(table.n_images) if weights is None else weights
-    labels = average_precision(table, weights, rule=rule, threshold=threshold)
-    values = labels.average_precision[n_known]
+    labels = average_precision(table, weights, rule=rule)
+    values = mean_over(labels.average_precision[:, n_known])
     support = _support(weights, labels.n_truth[n_known:], 1)
     reason = NO_UNKNOWN_OBJECT if np.isnan(values[0]) else None
-    return Measure(values, support, reason, {"iou": float(table.thresholds[threshold])})
+    return Measure(values, support, reason, {"iou": float(table.thresholds[0])})
 
 
 def unknown_precision(
@@ -274,8 +259,8 @@ def wilderness_ratio(
     is_mixed = has_known & has_unknown
     opened = average_precision(table, weights * ~is_mixed[:, None], rule=rule)
     support = _support(weights, closed.n_truth[:n_known], n_known)
-    before = mean_over(closed.average_precision[:n_known])
-    after = mean_over(opened.average_precision[:n_known])
+    before = mean_over(closed.average_precision[0, :n_known])
+    after = mean_over(opened.average_precision[0, :n_known])
     if np.isnan(before[0]):
         return undefined(NO_KNOWN_OBJECT, support, weights.shape[1], recall=recall)
     quotient = ratio(before, after, support, "no known class reaches this recall")

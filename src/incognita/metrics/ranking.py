@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Real
 
 from incognita.errors import InvalidDataError
-from incognita.kernels.ranking import sweep_scores, sweep_weights
+from incognita.kernels.ranking import LANES, sweep_replicates, sweep_scores, sweep_weights
 from incognita.metrics.score_checks import (
     as_scores,
     as_truth,
@@ -30,7 +30,6 @@ from incognita.metrics.score_checks import (
 from incognita.metrics.tie_groups import TieGroups, tie_groups
 
 RECALL = 0.95
-REPLICATES_AT_ONCE = 8  # one cache line of 8-byte counts per row
 
 
 class RankingMetrics(NamedTuple):
@@ -107,9 +106,9 @@ def ranking_metrics(
 ) -> RankingMetrics:
     """Compute every ranking metric from one sort and one linear pass.
 
-    One thread needs 14 ms for 1e6 float32 scores and 0.2 s for 1e7, less than half of one
-    `np.sort`, and 9 bytes of extra memory per score. With weights, which sort an order along, 1e6
-    take about 0.1 s.
+    One thread needs 16 ms for 1e6 float32 scores and 0.18 s for 1e7, half of one `np.sort`, and 9
+    bytes of extra memory per score (`python -m bench ranking`). Weights need an order of the rows
+    as well: 0.1 s for 1e6.
 
     Args:
         unknown_score: Any finite numbers; float32 is compared as float32, the rest as float64.
@@ -225,7 +224,8 @@ def ranking_replicates(
     """Compute every ranking metric once per column of counts, as the bootstrap needs.
 
     A count says how often a row stands in a replicate. Scores are sorted once; a replicate then is
-    one linear pass. A replicate that lost a whole class has NaN in every metric.
+    one linear pass. A replicate that lost a whole class has NaN in every metric, and its `n_known`
+    and `n_unknown` are sums of counts.
 
     >>> is_unknown = np.array([True, False, True])
     >>> counts = np.array([[1, 0, 3], [1, 1, 1], [1, 1, 1]])
@@ -241,8 +241,8 @@ def ranking_replicates(
     groups = tie_groups(score)
     n_replicates = counts.shape[1]
     columns = np.empty((n_replicates, len(RankingReplicates._fields)))
-    for first in range(0, n_replicates, REPLICATES_AT_ONCE):
-        block = slice(first, first + REPLICATES_AT_ONCE)
+    for first in range(0, n_replicates, LANES):
+        block = slice(first, first + LANES)
         columns[block] = _measure_block(counts[:, block], is_unknown, groups)
     return RankingReplicates._make(np.ascontiguousarray(columns.T))
 
@@ -268,7 +268,7 @@ def _measure(
     else:
         order, is_last = tie_groups(score)
         falling = as_weights(weights, is_unknown)[order]
-        values = sweep_weights(falling[np.newaxis], is_unknown[order], is_last, recall)[0].tolist()
+        values = sweep_weights(falling, is_unknown[order], is_last, recall)
     n_unknown = int(np.count_nonzero(is_unknown))
     return RankingMetrics._make((*values, len(score) - n_unknown, n_unknown))
 
@@ -276,11 +276,14 @@ def _measure(
 def _measure_block(
     counts: Real[np.ndarray, "rows block"], is_unknown: Bool[np.ndarray, "rows"], groups: TieGroups
 ) -> Float64[np.ndarray, "block fields"]:
-    """Measure a few replicates, whose counts are copied into the order of the sweep."""
-    check_weights("counts", counts)
-    falling = np.ascontiguousarray(counts[groups.order].T, dtype=np.float64)
+    """Measure up to `LANES` replicates, whose counts are copied into the order of the sweep."""
+    n_replicates = counts.shape[1]
+    falling = np.zeros((len(counts), LANES))
+    falling[:, :n_replicates] = np.take(counts, groups.order, axis=0)
+    if not (falling.min() >= 0 and falling.max() < np.inf):  # NaN fails as well
+        check_weights("counts", counts)
     falls_unknown = is_unknown[groups.order]
-    metrics = sweep_weights(falling, falls_unknown, groups.is_last, RECALL)
-    n_unknown = falling @ falls_unknown.astype(np.float64)
-    n_known = falling.sum(axis=1) - n_unknown
-    return np.column_stack([metrics, n_known, n_unknown])
+    metrics = sweep_replicates(falling, falls_unknown, groups.is_last, RECALL)
+    n_unknown = falls_unknown.astype(np.float64) @ falling
+    n_known = falling.sum(axis=0) - n_unknown
+    return np.column_stack([metrics, n_known, n_unknown])[:n_replicates]

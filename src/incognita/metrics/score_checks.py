@@ -1,8 +1,13 @@
-"""What every metric on scores refuses, and in which words."""
+"""What every metric on scores refuses, and in which words.
+
+Columns come back as read-only views: nothing is copied that need not be, and kernels, which are
+compiled once per kind of array, meet only one kind.
+"""
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64
 
+from incognita.containers.checks import as_array
 from incognita.errors import InvalidDataError
 
 
@@ -19,9 +24,8 @@ def as_scores(unknown_score: np.ndarray) -> Float[np.ndarray, "rows"]:
             f"pass one score per row."
         )
     dtype = np.float32 if score.dtype == np.float32 else np.float64
-    score = np.ascontiguousarray(score, dtype=dtype)
     check_finite("unknown_score", score)
-    return score
+    return as_array(score, dtype)
 
 
 def as_mask(name: str, mask: np.ndarray, n_rows: int) -> Bool[np.ndarray, "rows"]:
@@ -33,7 +37,7 @@ def as_mask(name: str, mask: np.ndarray, n_rows: int) -> Bool[np.ndarray, "rows"
             f"compare it with the label that is meant, as in labels == -1."
         )
     check_length(name, mask, n_rows)
-    return np.ascontiguousarray(mask)
+    return as_array(mask)
 
 
 def as_truth(is_unknown: np.ndarray, n_rows: int) -> Bool[np.ndarray, "rows"]:
@@ -83,7 +87,7 @@ def check_finite(name: str, values: np.ndarray) -> None:
         row = int(np.argmin(is_finite.reshape(len(values), -1).all(axis=1)))
         raise InvalidDataError(
             f"{name} must be finite, but {np.count_nonzero(~is_finite)} of {values.size} values "
-            f"are not, the first in row {row}; find out why the method gave them, or drop the rows."
+            f"are not, the first in row {row}; repair or drop these rows."
         )
 
 

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Shaped
 
 from incognita.benchmarks.class_map import ClassMap, with_known
-from incognita.benchmarks.readers.alignment import lay_out, locate
+from incognita.benchmarks.readers.alignment import find_classes, find_images, lay_out
 from incognita.benchmarks.readers.files import load_json, replacing_text
-from incognita.benchmarks.readers.records import RepeatedKeyObject, Records, corners
+from incognita.benchmarks.readers.records import Records, RepeatedKeyObject, corners
 from incognita.containers.classes import Classes
 from incognita.containers.detection import BoxTruth
 from incognita.errors import InvalidDataError
 
 _PARTS = ("images", "annotations", "categories")
-_NO_SUPERCLASS = ("", "none")  # what exporters write where there is none
+_NO_SUPERCLASS = (None, "", "none", "None")  # what exporters write where there is none
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,9 @@ def _load_tables(path: Path) -> _Tables:
             f"annotations and categories; are the two files swapped?"
         )
     if not isinstance(document, dict):
-        raise InvalidDataError(f"{path} holds no object; the truth is one with {_PARTS}.")
+        raise InvalidDataError(
+            f"{path} holds no object; the truth is one with images, annotations and categories."
+        )
     if isinstance(document, RepeatedKeyObject):
         raise InvalidDataError(f"{path} holds the key {document.repeated!r} twice; keep one.")
     for part in _PARTS:
@@ -143,7 +145,7 @@ def _read_categories(records: Records, class_map: ClassMap) -> tuple[dict[int, i
     ids, names = records.integers("id").tolist(), records.texts("name")
     records.refuse_repeats("id", ids)
     records.refuse_repeats("name", names)
-    above = [_superclass(records, row) for row in range(len(records))]
+    above = _superclasses(records, [None] * len(records))
     order = np.argsort(ids).tolist()
     name_of = {ids[row]: names[row] for row in order}
     superclasses = {names[row]: above[row] for row in order}
@@ -165,19 +167,17 @@ def _read_objects(
     categories: Mapping[int, int],
     classes: Classes,
 ) -> BoxTruth:
-    records.refuse_repeats("id", [row.get("id") for row in records.rows])
-    images = _locate_images(records, image_ids)
-    class_ids = _class_ids(records, categories)
+    own_ids = (row.get("id") for row in records.rows)
+    records.refuse_repeats("id", [each if type(each) in (int, str) else None for each in own_ids])
+    source, refuse = str(records.path), records.refuse
+    images = find_images(records.identifiers("image_id"), image_ids, source=source, refuse=refuse)
+    class_ids = find_classes(
+        records.integers("category_id"), categories, source=source, refuse=refuse
+    )
     xywh = records.boxes("bbox")
-    areas = records.numbers("area", xywh[:, 2] * xywh[:, 3])
-    if (areas < 0).any():
-        row = int((areas < 0).argmax())
-        raise records.refuse(row, f"has a negative area, {areas[row]}; correct it.")
-    above = [_superclass(records, row, classes, i) for row, i in enumerate(class_ids.tolist())]
     layout = lay_out(images, len(image_ids))
     rows = np.arange(len(records)) if layout.order is None else layout.order
-    superclasses = np.empty(len(records), object)
-    superclasses[:] = above
+    of_class = [classes.superclasses[class_id] for class_id in class_ids.tolist()]
     return BoxTruth(
         image_ids,
         layout.offsets,
@@ -185,8 +185,51 @@ def _read_objects(
         class_ids[rows],
         classes,
         sizes=xywh[rows, 2:],
-        areas=areas[rows],
+        areas=_areas(records, xywh)[rows],
         is_crowd=records.flags("iscrowd")[rows],
         is_difficult=(records.flags("difficult") | records.flags("ignore"))[rows],
-        superclasses=superclasses[rows],
+        superclasses=np.array(_superclasses(records, of_class), object)[rows],
     )
+
+
+def _areas(records: Records, xywh: Float[np.ndarray, "rows 4"]) -> Float[np.ndarray, "rows"]:
+    with np.errstate(over="ignore"):  # what overflows is refused with a sentence
+        areas = records.numbers("area", xywh[:, 2] * xywh[:, 3])
+    if (areas < 0).any():
+        row = int((areas < 0).argmax())
+        raise records.refuse(row, f"has a negative area, {areas[row]}; correct it.")
+    return areas
+
+
+def _superclasses(records: Records, otherwise: Sequence[str | None]) -> list[str | None]:
+    values = records.optional_texts("supercategory", otherwise)
+    return [None if value in _NO_SUPERCLASS else value for value in values]
+
+
+def _annotations(truth: BoxTruth, category_ids: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Give the objects as COCO annotations; what a reader would assume anyway is left out."""
+    of_class = truth.classes.superclasses
+    columns = (
+        truth.image_ids[truth.image_index].tolist(),
+        truth.class_ids.tolist(),
+        np.hstack([truth.xyxy[:, :2], truth.sizes]).tolist(),
+        truth.areas.tolist(),
+        truth.is_crowd.tolist(),
+        truth.is_difficult.tolist(),
+        truth.superclasses.tolist(),
+    )
+    for own_id, row in enumerate(zip(*columns, strict=True), start=1):
+        image_id, class_id, xywh, area, is_crowd, is_difficult, superclass = row
+        annotation = {
+            "id": own_id,
+            "image_id": image_id,
+            "category_id": category_ids[class_id],
+            "bbox": xywh,
+            "area": area,
+            "iscrowd": int(is_crowd),
+        }
+        if is_difficult:
+            annotation["difficult"] = 1
+        if superclass != of_class[class_id]:
+            annotation["supercategory"] = superclass
+        yield annotation

@@ -6,6 +6,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,7 +17,7 @@ _GZIP_MARK = b"\x1f\x8b"
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def opened(path: Path) -> Iterator[BufferedIOBase]:
     """Open a file that must exist; one compressed by gzip is unpacked, whatever its name."""
     if path.is_dir():
         raise InvalidDataError(f"{path} is a folder, but a file is expected; name one inside it.")
@@ -28,7 +29,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
             return
         try:
             with gzip.open(plain) as unpacked:
-                yield unpacked  # type: ignore[misc]
+                yield unpacked
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InvalidDataError(
                 f"{path} cannot be unpacked: {error}; copy or write the file again."
@@ -45,8 +46,8 @@ def load_json(path: Path) -> Any:
         return json.loads(data, object_pairs_hook=object_from_pairs)
     except json.JSONDecodeError as error:
         raise InvalidDataError(
-            f"{path} is not complete JSON: line {error.lineno}, column {error.colno} "
-            f"(character {error.pos}) says {error.msg!r}; write the file again."
+            f"{path} is broken or incomplete JSON at line {error.lineno}, column {error.colno} "
+            f"(character {error.pos}): {error.msg}; write the file again."
         ) from None
     except (ValueError, RecursionError) as error:  # wrong encoding, endless digits or brackets
         raise InvalidDataError(f"{path} is not JSON: {error}; write the file again.") from None

@@ -68,8 +68,9 @@ def check_boxes(xywh: Float[np.ndarray, "rows 4"], refuse: Refuse) -> None:
                 f"has a negative {name}, {xywh[row, column]}; a bbox is x, y, width, height, "
                 f"not two corners.",
             )
-    check_finite("x + width", xywh[:, 0] + xywh[:, 2], refuse)
-    check_finite("y + height", xywh[:, 1] + xywh[:, 3], refuse)
+    with np.errstate(over="ignore"):  # what overflows is refused with a sentence
+        check_finite("x + width", xywh[:, 0] + xywh[:, 2], refuse)
+        check_finite("y + height", xywh[:, 1] + xywh[:, 3], refuse)
 
 
 def corners(xywh: Float[np.ndarray, "rows 4"]) -> Float[np.ndarray, "rows 4"]:
@@ -163,6 +164,13 @@ class Records:
         """Give a column of text that is not empty."""
         values = self.column(key)
         self._require(key, values, _is_text, "text")
+        return values
+
+    def optional_texts(self, key: str, otherwise: Sequence[str | None]) -> list[str | None]:
+        """Give a column of text or null; `otherwise` serves where the key is absent."""
+        pairs = zip(self.rows, otherwise, strict=True)
+        values = [row.get(key, spare) for row, spare in pairs]
+        self._require(key, values, lambda value: value is None or type(value) is str, "text")
         return values
 
     def refuse_repeats(self, key: str, values: Sequence[Any]) -> None:

@@ -1,0 +1,122 @@
+"""`incognita certify`: every metric of a detector from two COCO JSON files."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from incognita.running.certify import Certificate
+
+
+def certify_command(
+    truth: Annotated[Path, typer.Option(help="COCO annotation file: what is really there.")],
+    detections: Annotated[Path, typer.Option(help="COCO results file: what the detector found.")],
+    known: Annotated[
+        str | None,
+        typer.Option(help="Known classes, separated by commas; every other category is unknown."),
+    ] = None,
+    classes: Annotated[
+        Path | None,
+        typer.Option(help="TOML class map: known, unknown, ignored classes and super-classes."),
+    ] = None,
+    tau: Annotated[
+        float | None,
+        typer.Option(
+            help="IoU from which LRP and calibration call a detection true "
+            "[default: each convention's own, 0.1 in the paper]"
+        ),  # fmt: skip
+    ] = None,
+    score_floor: Annotated[
+        float | None, typer.Option(help="Leave out detections below this confidence first.")
+    ] = None,
+    resamples: Annotated[
+        int, typer.Option(min=0, help="Bootstrap replicates behind each interval; 0 for none.")
+    ] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the results as JSON instead of a table.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the results as JSON to this file.")
+    ] = None,
+) -> None:
+    """Show what a detector knows, and what it does with what it does not know.
+
+    Example: incognita certify --truth gt.json --detections dets.json --known car,person,bicycle
+    """
+    from incognita.benchmarks.class_map import load_class_map
+    from incognita.benchmarks.readers.coco import load_detections, load_truth
+    from incognita.running.certify import certify
+
+    names = None if known is None else [name.strip() for name in known.split(",") if name.strip()]
+    class_map = None if classes is None else load_class_map(classes)
+    annotated = load_truth(truth, class_map=class_map, known=names)
+    found = load_detections(detections, annotated)
+    with steps_on_stderr() as on_step:
+        certificate = certify(
+            found,
+            annotated.truth,
+            tau=tau,
+            score_floor=score_floor,
+            n_resamples=resamples,
+            seed=seed,
+            inputs=file_facts(truth=truth, detections=detections, classes=classes),
+            on_step=on_step,
+        )
+    if out is not None:
+        certificate.save(out)
+    if as_json:
+        sys.stdout.write(json.dumps(certificate.as_json(), indent=1, allow_nan=False) + "\n")
+    else:
+        show(certificate)
+
+
+@contextmanager
+def steps_on_stderr() -> Iterator[Callable[[str], None] | None]:
+    """Give a function that moves a progress bar, where somebody is there to see it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from incognita.running.certify import N_STEPS
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("matching", total=N_STEPS)
+        yield lambda step: progress.update(task, description=step, advance=1)
+
+
+def show(certificate: "Certificate") -> None:
+    """Print the table, the thresholds and the notes."""
+    from rich.console import Console
+
+    from incognita.results.tables import threshold_table
+
+    # a log or a pipe has no width of its own: give the table the room it needs
+    console = Console() if sys.stdout.isatty() else Console(width=120)
+    console.print(certificate.table())
+    console.print(threshold_table(certificate.thresholds))
+    for note in certificate.notes:
+        console.print(f"[yellow]note:[/] {note}")
+
+
+def file_facts(**paths: Path | None) -> dict[str, Any]:
+    """Give the name and hash of each file, so that a number can be traced to its input."""
+    from hashlib import file_digest
+
+    facts: dict[str, Any] = {}
+    for name, path in paths.items():
+        if path is not None:
+            with path.open("rb") as stream:
+                facts[name] = {
+                    "path": str(path),
+                    "sha256": file_digest(stream, "sha256").hexdigest(),
+                }
+    return facts

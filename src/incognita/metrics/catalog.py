@@ -1,0 +1,83 @@
+"""What each metric is: its direction, its unit and where it comes from."""
+
+from enum import Enum
+from typing import NamedTuple
+
+from incognita.errors import unknown_name
+
+
+class Direction(Enum):
+    """Whether more is better."""
+
+    HIGHER = "higher is better"
+    LOWER = "lower is better"
+
+    @property
+    def arrow(self) -> str:
+        """The sign tables print beside the name."""
+        return "↑" if self is Direction.HIGHER else "↓"
+
+
+class MetricInfo(NamedTuple):
+    """What a reader of a number wants to know about its metric."""
+
+    title: str
+    direction: Direction
+    group: str
+    meaning: str
+    is_count: bool = False
+
+
+_UP, _DOWN = Direction.HIGHER, Direction.LOWER
+
+METRICS: dict[str, MetricInfo] = {
+    "ap": MetricInfo("AP", _UP, "closed set", "known classes, IoU 0.50 to 0.95"),
+    "ap50": MetricInfo("AP50", _UP, "closed set", "known classes, IoU 0.50"),
+    "ap75": MetricInfo("AP75", _UP, "closed set", "known classes, IoU 0.75"),
+    "ap_small": MetricInfo("AP small", _UP, "closed set", "objects below 32 x 32 pixels"),
+    "ap_medium": MetricInfo("AP medium", _UP, "closed set", "objects up to 96 x 96 pixels"),
+    "ap_large": MetricInfo("AP large", _UP, "closed set", "objects above 96 x 96 pixels"),
+    "ar1": MetricInfo("AR 1", _UP, "closed set", "recall with one detection per image and class"),
+    "ar10": MetricInfo("AR 10", _UP, "closed set", "recall with ten detections"),
+    "ar100": MetricInfo("AR 100", _UP, "closed set", "recall with a hundred detections"),
+    "ar_small": MetricInfo("AR small", _UP, "closed set", "recall of small objects"),
+    "ar_medium": MetricInfo("AR medium", _UP, "closed set", "recall of medium objects"),
+    "ar_large": MetricInfo("AR large", _UP, "closed set", "recall of large objects"),
+    "map_known": MetricInfo("mAP_k", _UP, "open set", "AP50 of known classes, unknowns around"),
+    "unknown_ap": MetricInfo("AP_U", _UP, "open set", "average precision of the label unknown"),
+    "unknown_precision": MetricInfo("P_U", _UP, "open set", "detections called unknown that are"),
+    "unknown_recall": MetricInfo("R_U", _UP, "open set", "unknown objects found as unknown"),
+    "open_set_error": MetricInfo("A-OSE", _DOWN, "open set", "unknowns taken for known", True),
+    "normalized_open_set_error": MetricInfo("nOSE", _DOWN, "open set", "A-OSE per unknown object"),
+    "wilderness_impact": MetricInfo("WI", _DOWN, "open set", "open-set errors per known detection"),
+    "wilderness_ratio": MetricInfo(
+        "WI ratio", _DOWN, "open set", "precision lost to unknown images"
+    ),
+    "ap_all": MetricInfo("AP_all", _UP, "open set", "finding objects, whatever their label"),
+    "ap_superclass": MetricInfo("AP_sc", _UP, "open set", "unknown or a relative is a right name"),
+    "images_without_detection": MetricInfo(
+        "silent images", _DOWN, "open set", "no detection at all"
+    ),
+    "unknown_objects_without_detection": MetricInfo(
+        "overlooked", _DOWN, "open set", "unknown objects no detection overlaps"
+    ),
+    "lrp": MetricInfo("LRP", _DOWN, "errors (LRP)", "of all detections given"),
+    "lrp_localization": MetricInfo("LRP loc", _DOWN, "errors (LRP)", "1 - IoU"),
+    "lrp_false_positive": MetricInfo("LRP FP", _DOWN, "errors (LRP)", "1 - precision"),
+    "lrp_false_negative": MetricInfo("LRP FN", _DOWN, "errors (LRP)", "1 - recall"),
+    "optimal_lrp": MetricInfo("oLRP", _DOWN, "errors (LRP)", "at the best threshold per class"),
+    "laece": MetricInfo("LaECE", _DOWN, "calibration", "confidence against precision x IoU"),
+    "laace": MetricInfo("LaACE", _DOWN, "calibration", "the same, without bins"),
+    "d_ece": MetricInfo("D-ECE", _DOWN, "calibration", "confidence against precision"),
+}
+
+
+def get_metric(name: str) -> MetricInfo:
+    """Say what a metric is.
+
+    >>> get_metric("unknown_recall").direction.arrow
+    '↑'
+    """
+    if name not in METRICS:
+        raise unknown_name("metric", name, METRICS)
+    return METRICS[name]

@@ -1,0 +1,1 @@
+"""What we know: one record per number, stored and shown by everything that follows."""

@@ -1,0 +1,85 @@
+"""One number with everything needed to read it: what, by which convention, on what, how sure."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from incognita.errors import InvalidDataError
+from incognita.metrics.catalog import get_metric
+from incognita.metrics.intervals import interval
+from incognita.metrics.measures import Measure
+
+
+@dataclass(frozen=True)
+class Result:
+    """One value of one metric.
+
+    Args:
+        metric: Its name in the catalog, which also says whether more is better.
+        convention: Whose definition: `paper`, or the public code it reproduces.
+        split: Which images.
+        value: The number; NaN where it is undefined, and then `reason` says why.
+        low: Lower bound of the bootstrap interval over images; NaN without one.
+        high: Upper bound.
+        support: How many images, objects, classes or detections stand behind it.
+        parameters: What it depends on: tau, a recall, an IoU.
+        reason: Why there is no value.
+    """
+
+    metric: str
+    convention: str
+    split: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    support: Mapping[str, int] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        get_metric(self.metric)  # refuses a name that is not in the catalog
+        if math.isnan(self.value) and self.reason is None:
+            raise InvalidDataError(f"{self.metric} has no value and no reason; give one of them.")
+
+    @classmethod
+    def from_measure(
+        cls, metric: str, convention: str, *, split: str, measure: Measure, level: float = 0.95
+    ) -> "Result":
+        """Make the record of a measure, with the interval of its replicates."""
+        bounds = interval(np.asarray(measure.values[1:]), level=level)
+        return cls(
+            metric=metric,
+            convention=convention,
+            split=split,
+            value=measure.value,
+            low=bounds.low,
+            high=bounds.high,
+            support=dict(measure.support),
+            parameters=dict(measure.parameters),
+            reason=measure.reason,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the record for a JSON file; NaN, which JSON does not know, becomes null."""
+        record = asdict(self)
+        for name in ("value", "low", "high"):
+            record[name] = None if math.isnan(record[name]) else record[name]
+        return record | {"direction": get_metric(self.metric).direction.value}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "Result":
+        """Read a record back; a field that is missing or unknown is refused."""
+        fields = {name: value for name, value in record.items() if name != "direction"}
+        try:
+            for name in ("value", "low", "high"):
+                fields[name] = math.nan if fields[name] is None else float(fields[name])
+            return cls(**fields)
+        except (KeyError, TypeError, ValueError) as error:
+            shown = json.dumps(record)[:200]
+            raise InvalidDataError(
+                f"This is not the record of a result: {shown} ({error})."
+            ) from error

@@ -1,0 +1,117 @@
+"""Results as a table that a person reads in a terminal."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from incognita.metrics.catalog import get_metric
+from incognita.results.result import Result
+
+
+def certificate_table(results: Sequence[Result]) -> Table:
+    """One row per metric and convention, one column per split, grouped as the catalog groups them.
+
+    Shares are in percent, counts as they are; after ± stands half the bootstrap interval over images.
+    Conventions that agree on every split share a row.
+    """
+    splits = list(dict.fromkeys(result.split for result in results))
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption=CAPTION, caption_justify="left")
+    table.add_column("metric", no_wrap=True)
+    table.add_column("convention", style="dim")
+    for split in splits:
+        table.add_column(split, justify="right", no_wrap=True)
+    table.add_column("what it is", style="dim", overflow="fold")
+    group = None
+    for metric in _in_groups(results):
+        info = get_metric(metric)
+        if info.group != group:
+            group = info.group
+            table.add_section()
+            table.add_row(Text(group, style="bold cyan"))
+        name, meaning = f"  {info.title} {info.direction.arrow}", info.meaning
+        for conventions, cells in _rows(results, metric, splits):
+            table.add_row(name, ", ".join(conventions), *cells, meaning)
+            name = meaning = ""
+    return table
+
+
+CONVENTIONS = (
+    "paper", "coco", "voc07", "owod", "owdetr", "opendet", "fmiyc", "saod", "detection-calibration",
+)  # fmt: skip
+CAPTION = (
+    "percent, counts for A-OSE; ± half the 95 % bootstrap interval over images; "
+    "– undefined there; ↑ higher is better, ↓ lower is better"
+)
+
+
+class Threshold(Protocol):
+    """What a row of the table of thresholds needs."""
+
+    @property
+    def class_name(self) -> str: ...
+    @property
+    def threshold(self) -> float: ...
+    @property
+    def optimal_lrp(self) -> float: ...
+    @property
+    def objects(self) -> int: ...
+
+
+def threshold_table(thresholds: Sequence[Threshold]) -> Table:
+    """The confidence at which each known class is best cut, with a bar for the error it leaves."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", title="Where to cut each class")
+    table.add_column("class")
+    table.add_column("objects", justify="right")
+    table.add_column("keep confidence ≥", justify="right")
+    table.add_column("LRP there ↓", justify="right")
+    table.add_column("")
+    for each in thresholds:
+        if math.isnan(each.optimal_lrp):
+            table.add_row(each.class_name, str(each.objects), "–", "–", "[dim]no object[/]")
+            continue
+        cut = "–" if math.isnan(each.threshold) else f"{each.threshold:.3f}"
+        length = round(30 * each.optimal_lrp)
+        bar = f"[red]{'━' * length}[/][dim]{'─' * (30 - length)}[/]"
+        lrp = f"{100 * each.optimal_lrp:.1f}"
+        table.add_row(each.class_name, str(each.objects), cut, lrp, bar)
+    return table
+
+
+def _in_groups(results: Sequence[Result]) -> list[str]:
+    """Metrics in the order of their groups."""
+    metrics = list(dict.fromkeys(result.metric for result in results))
+    groups = list(dict.fromkeys(get_metric(metric).group for metric in metrics))
+    return sorted(metrics, key=lambda metric: groups.index(get_metric(metric).group))
+
+
+def _rows(
+    results: Sequence[Result], metric: str, splits: Sequence[str]
+) -> Iterator[tuple[list[str], list[str]]]:
+    """The conventions of a metric and their cells; conventions with equal cells together."""
+    mine = {(r.convention, r.split): r for r in results if r.metric == metric}
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for convention in sorted({convention for convention, _ in mine}, key=CONVENTIONS.index):
+        cells = tuple(_cell(mine.get((convention, split))) for split in splits)
+        rows.setdefault(cells, []).append(convention)
+    for cells, conventions in rows.items():
+        yield conventions, list(cells)
+
+
+def _cell(result: Result | None) -> str:
+    if result is None:
+        return ""
+    if math.isnan(result.value):
+        return "–"
+    if get_metric(result.metric).is_count:
+        return f"{result.value:.0f}" + _margin(result, 1, 0)
+    return f"{100 * result.value:.1f}" + _margin(result, 100, 1)
+
+
+def _margin(result: Result, scale: float, decimals: int) -> str:
+    if math.isnan(result.low):
+        return ""
+    return f" ±{scale * (result.high - result.low) / 2:.{decimals}f}".ljust(6)

@@ -1,0 +1,159 @@
+"""Every metric of a certificate under every convention that defines it.
+
+Each function yields (metric, convention, measure). A convention that does not define a metric is not
+listed: nothing is invented for it.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from incognita.metrics import calibration, conventions
+from incognita.metrics.conventions import AREA, FMIYC_AREA, OWOD_AREA, POINTS_11, POINTS_101
+from incognita.metrics.detection import coco_measures
+from incognita.metrics.lrp import lrp_error, optimal_lrp
+from incognita.metrics.measures import Measure
+from incognita.metrics.open_set import (
+    images_without_detection,
+    mean_average_precision,
+    normalized_open_set_error,
+    open_set_error_by_detections,
+    open_set_error_by_objects,
+    unknown_average_precision,
+    unknown_objects_without_detection,
+    unknown_precision,
+    unknown_recall,
+    wilderness_impact,
+    wilderness_ratio,
+)
+from incognita.running.evidence import Evidence
+
+Weights = Float[np.ndarray, "images replicates"]
+Named = Iterator[tuple[str, str, Measure]]
+
+
+class PublicCode(NamedTuple):
+    """What a public open-set evaluator defines, and how."""
+
+    name: str
+    matching: conventions.Matching
+    rule: conventions.AveragePrecisionRule
+    has_precision: bool
+    has_normalized: bool
+
+
+PUBLIC_CODES = (
+    PublicCode("owod", conventions.OWOD, OWOD_AREA, has_precision=False, has_normalized=False),
+    PublicCode("owdetr", conventions.OWOD, POINTS_11, has_precision=False, has_normalized=False),
+    PublicCode("opendet", conventions.OWOD, OWOD_AREA, has_precision=True, has_normalized=False),
+    PublicCode("fmiyc", conventions.FMIYC, FMIYC_AREA, has_precision=True, has_normalized=True),
+)
+
+
+def closed_set(evidence: Evidence, weights: Weights) -> Named:
+    """Average precision and recall of the known classes."""
+    for name, measure in coco_measures(evidence.coco, evidence.n_known, weights=weights).items():
+        yield name, "coco", measure
+    voc = evidence.table(conventions.VOC)
+    mean = mean_average_precision(voc, evidence.n_known, rule=POINTS_11, weights=weights)
+    yield "ap50", "voc07", mean
+    yield "map_known", "voc07", mean
+
+
+def open_set_papers(evidence: Evidence, weights: Weights, *, unknown_only: bool) -> Named:
+    """Open-set metrics as the papers define them."""
+    n_known = evidence.n_known
+    table, overlaps = evidence.table(conventions.PAPER), evidence.overlaps(conventions.PAPER)
+    yield "map_known", "paper", mean_average_precision(table, n_known, rule=AREA, weights=weights)
+    unknown = unknown_average_precision(table, n_known, rule=AREA, weights=weights)
+    yield "unknown_ap", "paper", unknown
+    yield "unknown_precision", "paper", unknown_precision(table, n_known, weights=weights)
+    yield "unknown_recall", "paper", unknown_recall(table, n_known, weights=weights)
+    error = open_set_error_by_objects(table, overlaps, weights=weights)
+    yield "open_set_error", "paper", error
+    normalized = normalized_open_set_error(error, table, overlaps, weights=weights)
+    yield "normalized_open_set_error", "paper", normalized
+    yield "wilderness_ratio", "paper", wilderness_ratio(table, evidence.truth, weights=weights)
+    everything = mean_average_precision(
+        evidence.class_agnostic, 1, rule=POINTS_101, weights=weights
+    )
+    yield "ap_all", "paper", everything
+    yield "ap_all", "coco", everything
+    if unknown_only:  # the paper defines it nowhere else
+        related = mean_average_precision(evidence.superclasses, 1, rule=AREA, weights=weights)
+        yield "ap_superclass", "paper", related
+    yield "images_without_detection", "paper", images_without_detection(table, weights=weights)
+    overlooked = unknown_objects_without_detection(table, overlaps, weights=weights)
+    yield "unknown_objects_without_detection", "paper", overlooked
+
+
+def open_set_codes(evidence: Evidence, weights: Weights) -> Named:
+    """Open-set metrics as each public code computes them."""
+    n_known = evidence.n_known
+    coco = unknown_average_precision(evidence.coco, n_known, rule=POINTS_101, weights=weights)
+    yield "unknown_ap", "coco", coco
+    voc = evidence.table(conventions.VOC)
+    eleven = unknown_average_precision(voc, n_known, rule=POINTS_11, weights=weights)
+    yield "unknown_ap", "voc07", eleven
+    for code in PUBLIC_CODES:
+        for name, measure in _of_code(code, evidence, weights):
+            yield name, code.name, measure
+
+
+def _of_code(
+    code: PublicCode, evidence: Evidence, weights: Weights
+) -> Iterator[tuple[str, Measure]]:
+    table, overlaps = evidence.table(code.matching), evidence.overlaps(code.matching)
+    n_known = evidence.n_known
+    yield "map_known", mean_average_precision(table, n_known, rule=code.rule, weights=weights)
+    yield "unknown_ap", unknown_average_precision(table, n_known, rule=code.rule, weights=weights)
+    if code.has_precision:
+        yield "unknown_precision", unknown_precision(table, n_known, weights=weights)
+    yield "unknown_recall", unknown_recall(table, n_known, weights=weights)
+    error = open_set_error_by_detections(table, overlaps, weights=weights)
+    yield "open_set_error", error
+    if code.has_normalized:
+        normalized = normalized_open_set_error(error, table, overlaps, weights=weights)
+        yield "normalized_open_set_error", normalized
+    yield "wilderness_impact", wilderness_impact(table, overlaps, n_known, weights=weights)
+
+
+def localization_recall_precision(
+    evidence: Evidence, weights: Weights, *, tau: float | None
+) -> Named:
+    """LRP of the detections as given, its parts, and the optimum over thresholds."""
+    for rule, matching in RULES:
+        table = evidence.table(matching, rule.tau if tau is None else tau)
+        lrp = lrp_error(table, evidence.n_known, weights=weights)
+        yield "lrp", rule.name, lrp.total
+        yield "lrp_localization", rule.name, lrp.localization
+        yield "lrp_false_positive", rule.name, lrp.false_positive
+        yield "lrp_false_negative", rule.name, lrp.false_negative
+        # the public codes cut groups of equal confidence apart, which no threshold can
+        inside = rule is not calibration.PAPER
+        best = optimal_lrp(table, evidence.n_known, weights=weights, inside_ties=inside)
+        yield "optimal_lrp", rule.name, best.total
+
+
+RULES = (
+    (calibration.PAPER, conventions.PAPER),
+    (calibration.SAOD, conventions.COCO),
+    (calibration.DETECTION_CALIBRATION, conventions.COCO),
+)
+
+
+def calibrated(evidence: Evidence, weights: Weights, *, tau: float | None) -> Named:
+    """Calibration errors of the detections as given."""
+    n_known = evidence.n_known
+    for rule, matching in RULES:
+        table = evidence.table(matching, rule.tau if tau is None else tau)
+        yield "laece", rule.name, calibration.laece_of(table, n_known, rule=rule, weights=weights)
+        if rule is not calibration.SAOD:
+            laace = calibration.laace_of(table, n_known, rule=rule, weights=weights)
+            yield "laace", rule.name, laace
+            half = evidence.table(matching)
+            absent = rule is calibration.DETECTION_CALIBRATION
+            d_ece = calibration.d_ece_of(half, n_known, weights=weights, skips_absent=absent)
+            yield "d_ece", rule.name, d_ece

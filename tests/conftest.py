@@ -1,0 +1,21 @@
+"""What several tests need."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# The first example may have to wait for numba to compile, which says nothing about the code.
+settings.register_profile("incognita", deadline=None)
+settings.load_profile("incognita")
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder with real data: INCOGNITA_DATA, or ../shared/data beside the repository."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("INCOGNITA_DATA", beside))
+    if not folder.is_dir():
+        pytest.skip(f"needs real data: set INCOGNITA_DATA to its folder ({folder} is none)")
+    return folder
