@@ -18,9 +18,24 @@ from bench.harness import Row, use_one_thread
 
 GROUPS = {
     "ranking": "bench.ranking",
+    "detection": "bench.detection",
+    "calibration": "bench.calibration",
+    "reading": "bench.reading",
+    "startup": "bench.startup",
 }
 WIDTH = 110  # the same table in a terminal and in a file
-LIBRARIES = ("numpy", "numba", "scikit-learn", "torch", "torchmetrics", "pytorch-ood")
+LIBRARIES = (
+    "numpy",
+    "numba",
+    "scikit-learn",
+    "torch",
+    "torchmetrics",
+    "pytorch-ood",
+    "hotcoco",
+    "vernier",
+    "faster-coco-eval",
+    "pycocotools",
+)
 
 
 def main() -> None:

@@ -135,6 +135,18 @@ def memory_per_row(part: str, case: str, cost: Measurement, n_rows: int, bar: Ba
     return _judged(part, case, cost.extra_bytes / n_rows, "bytes per row", bar)
 
 
+def share(part: str, case: str, ours: Measurement, other: Measurement, bar: Bar | None) -> Row:
+    """Judge our extra peak memory as a share of somebody else's."""
+    if ours.extra_bytes is None or not other.extra_bytes:
+        return Row(part, case, unit="not known on this system", bar=str(bar or ""))
+    return _judged(part, case, ours.extra_bytes / other.extra_bytes, "of theirs", bar)
+
+
+def timed(part: str, case: str, seconds: float, bar: Bar | None) -> Row:
+    """Judge a time by itself, where there is nothing to compare it with."""
+    return _judged(part, case, seconds, "s", bar, seconds)
+
+
 def _judged(
     part: str,
     case: str,

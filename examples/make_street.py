@@ -1,8 +1,8 @@
-"""Makes the example of `incognita demo`: street scenes, and a detector that was taught five classes.
+"""Makes the example of `incognita demo`: street scenes and a detector taught five classes.
 
-Nothing here is a real measurement; it only has the shape of one: a detector that finds large objects
-better than small ones, is a little too sure of itself, and often takes what it does not know for the
-nearest thing it does know.
+Nothing here is a real measurement; it only has the shape of one: a detector that finds large
+objects better than small ones, is a little too sure of itself, and often takes what it does not
+know for the nearest thing it does know.
 
     python examples/make_street.py            # writes src/incognita/benchmarks/examples/street
 """
@@ -46,8 +46,7 @@ def place_object(rng: np.random.Generator, name: str) -> list[float]:
 
 def see(rng: np.random.Generator, box: list[float], blur: float) -> list[float]:
     """Give the box as a detector would draw it."""
-    x, y, width, height = box
-    scale = np.array([width, height, width, height])
+    scale = np.array(box[2:] * 2)
     seen = np.array(box) + rng.normal(0, blur, 4) * scale
     seen[2:] = np.maximum(seen[2:], 4)
     return [round(float(value), 2) for value in seen]
@@ -63,12 +62,13 @@ def detect(rng: np.random.Generator, name: str, box: list[float]) -> list[tuple[
         if rng.random() < 0.15:  # a second, worse box on the same object
             found.append((name, float(rng.beta(3, 4)), see(rng, box, 0.16)))
         return found
-    chance = rng.random()
-    if chance < 0.34 * visibility:
-        return [("unknown", float(rng.beta(4, 4)), see(rng, box, 0.07))]
-    if chance < 0.66 * visibility:
-        return [(MISTAKEN_FOR[name], float(rng.beta(4, 3)), see(rng, box, 0.08))]
-    return []
+    found = []
+    if rng.random() < 0.36 * visibility:
+        found.append(("unknown", float(rng.beta(4, 4)), see(rng, box, 0.07)))
+    if rng.random() < 0.4 * visibility:  # also, or instead, a wrong name; sometimes twice
+        for _ in range(int(rng.integers(1, 3))):
+            found.append((MISTAKEN_FOR[name], float(rng.beta(4, 3)), see(rng, box, 0.08)))
+    return found
 
 
 def make() -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -92,17 +92,20 @@ def make() -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def annotation(number: int, image: int, name: str, box: list[float]) -> dict[str, Any]:
+    """Give one object as COCO writes it."""
     area = round(box[2] * box[3] * 0.75, 2)
     where = {"id": number, "image_id": image, "category_id": CATEGORIES[name]}
     return where | {"bbox": box, "area": area, "iscrowd": 0}
 
 
 def result(image: int, name: str, confidence: float, box: list[float]) -> dict[str, Any]:
+    """Give one detection as COCO writes it."""
     where = {"image_id": image, "category_id": CATEGORIES[name]}
     return where | {"bbox": box, "score": round(confidence, 4)}
 
 
 def truth(annotations: list[dict[str, Any]]) -> dict[str, Any]:
+    """Give the whole annotation file."""
     size = {"width": WIDTH, "height": HEIGHT}
     images = [{"id": k, "file_name": f"{k:04}.jpg"} | size for k in range(1, N_IMAGES + 1)]
     above = {name: shape[0] for name, shape in {**KNOWN, **UNKNOWN}.items()}
@@ -113,7 +116,8 @@ def truth(annotations: list[dict[str, Any]]) -> dict[str, Any]:
     return {"images": images, "annotations": annotations, "categories": categories}
 
 
-CLASS_MAP = """# What the street detector of `incognita demo` was taught; every other category is unknown.
+CLASS_MAP = """\
+# What the street detector of `incognita demo` was taught; all other categories are unknown.
 version = 1
 known = ["person", "bicycle", "car", "bus", "dog"]
 """

@@ -1,9 +1,11 @@
 """The scanner against `json` and `float`: the same bits, or "malformed"; never anything else."""
 
+import hashlib
 import io
 import json
 import random
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from incognita.benchmarks.readers.result_scan import ResultColumns, scan_stream
-from incognita.kernels.json_scanning import SHORTEST_RECORD
+from incognita.kernels import decimals
+from incognita.kernels.json_scanning import DECIMALS, SHORTEST_RECORD
 
 RECORD = {"image_id": 7, "category_id": 3, "bbox": [1.5, 2, 30.25, 4e1], "score": 0.875}
 SPACE = st.text(alphabet=" \t\r\n", max_size=2)
@@ -68,7 +71,7 @@ def assert_converts_like_float(tokens: list[str]) -> None:
 # --- numbers ---------------------------------------------------------------------------------
 
 floats = st.floats(allow_nan=False, allow_infinity=False)
-decimals = st.builds(
+written = st.builds(
     lambda sign, whole, fraction, power: f"{sign}{whole}{fraction}{power}",
     st.sampled_from(["", "-"]),
     st.integers(0, 10**25).map(str),
@@ -82,7 +85,7 @@ decimals = st.builds(
 precise = st.builds(lambda value, digits: f"{value:.{digits}e}", floats, st.integers(0, 25))
 
 
-@given(st.lists(st.one_of(floats.map(repr), decimals, precise), min_size=1))
+@given(st.lists(st.one_of(floats.map(repr), written, precise), min_size=1))
 @example(
     ["5e-324", "4.9406564584124654e-324", "2.2250738585072011e-308", "2.2250738585072014e-308"]
 )
@@ -136,6 +139,11 @@ def test_ids_may_be_zero_negative_and_long() -> None:
     assert columns is not None
     assert columns.image_ids.tolist() == [0]
     assert columns.category_ids.tolist() == [-999999999999999999]
+
+
+def test_the_cache_of_the_scanner_is_renewed_when_the_conversion_changes() -> None:
+    source = Path(decimals.__file__).read_bytes()
+    assert hashlib.sha256(source).hexdigest()[:16] == DECIMALS, "write this into json_scanning.py"
 
 
 # --- structure -------------------------------------------------------------------------------

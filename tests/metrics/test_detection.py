@@ -4,10 +4,9 @@ import contextlib
 import io
 import math
 
+import faster_coco_eval
 import numpy as np
 import pytest
-from faster_coco_eval import COCO as FasterCOCO
-from faster_coco_eval import COCOeval_faster
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from tests.metrics.scene_cases import CASES, make_scene
@@ -53,7 +52,7 @@ def test_the_twelve_numbers_equal_pycocotools_to_the_last_bit(kind, seed):
 def test_the_twelve_numbers_equal_faster_coco_eval(kind, seed):
     scene = make_scene(kind, seed)
     ours = np.array(coco_numbers(*to_containers(scene)))
-    expected = evaluate(scene, FasterCOCO, COCOeval_faster)
+    expected = evaluate(scene, faster_coco_eval.COCO, faster_coco_eval.COCOeval_faster)
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-12)
 
 

@@ -43,7 +43,8 @@ def test_optimal_lrp_and_thresholds_equal_their_definition(kind, seed, tau, insi
     classes = list(by_label.values())
     np.testing.assert_allclose(ours.per_class, [c.error for c in classes], rtol=0, atol=1e-12)
     is_same = np.isclose(ours.thresholds, [c.threshold for c in classes], equal_nan=True)
-    for label, threshold in zip(np.array(list(by_label))[~is_same], ours.thresholds[~is_same]):
+    others = np.array(list(by_label))[~is_same]
+    for label, threshold in zip(others, ours.thresholds[~is_same], strict=True):
         # two thresholds can be equally good, and rounding then chooses between them
         assert lrp_above(scene, label, threshold, tau) == pytest.approx(by_label[label].error)
     if not is_same.all():

@@ -19,15 +19,12 @@ app.command("certify")(certify_command)
 app.command("demo")(demo_command)
 
 
-def _show_version(*, asked: bool) -> None:
-    if asked:
+@app.callback(invoke_without_command=True)
+def options(
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False,
+) -> None:
+    """Measures what a vision model does when it meets something it does not know."""
+    if version:
         typer.echo(f"incognita {__version__}")
         raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False,  # noqa: FBT001, FBT002, E501 - typer needs a plain argument
-) -> None:
-    """Options of every command."""
-    _show_version(asked=version)

@@ -27,9 +27,9 @@ def certify_command(
     tau: Annotated[
         float | None,
         typer.Option(
-            help="IoU from which LRP and calibration call a detection true "
-            "[default: each convention's own, 0.1 in the paper]"
-        ),  # fmt: skip
+            help="IoU from which LRP and calibration call a detection true; "
+            "by default each convention's own, which is 0.1 in the paper."
+        ),
     ] = None,
     score_floor: Annotated[
         float | None, typer.Option(help="Leave out detections below this confidence first.")
@@ -51,8 +51,10 @@ def certify_command(
     """
     from incognita.benchmarks.class_map import load_class_map
     from incognita.benchmarks.readers.coco import load_detections, load_truth
+    from incognita.cli import collect_garbage_again
     from incognita.running.certify import certify
 
+    collect_garbage_again()
     names = None if known is None else [name.strip() for name in known.split(",") if name.strip()]
     class_map = None if classes is None else load_class_map(classes)
     annotated = load_truth(truth, class_map=class_map, known=names)
@@ -96,6 +98,7 @@ def steps_on_stderr() -> Iterator[Callable[[str], None] | None]:
 def show(certificate: "Certificate") -> None:
     """Print the table, the thresholds and the notes."""
     from rich.console import Console
+    from rich.text import Text
 
     from incognita.results.tables import threshold_table
 
@@ -104,7 +107,7 @@ def show(certificate: "Certificate") -> None:
     console.print(certificate.table())
     console.print(threshold_table(certificate.thresholds))
     for note in certificate.notes:
-        console.print(f"[yellow]note:[/] {note}")
+        console.print(Text.assemble(("note: ", "yellow"), note))
 
 
 def file_facts(**paths: Path | None) -> dict[str, Any]:

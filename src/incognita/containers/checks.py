@@ -1,6 +1,6 @@
 """The checks every container makes at its door."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,10 +33,16 @@ def check_offsets(what: str, offsets: np.ndarray, n_images: int, n_rows: int) ->
         raise InvalidDataError(
             f"{what} of {n_images} images need {n_images + 1} offsets, but {len(offsets)} came."
         )
-    if offsets[0] != 0 or offsets[-1] != n_rows or (np.diff(offsets) < 0).any():
+    if offsets[0] != 0 or offsets[-1] != n_rows:
         raise InvalidDataError(
             f"The offsets of {what} must rise from 0 to the number of rows, {n_rows}, "
             f"but they go from {offsets[0]} to {offsets[-1]}."
+        )
+    if (falls := np.diff(offsets) < 0).any():
+        image = int(falls.argmax())
+        raise InvalidDataError(
+            f"The offsets of {what} must never fall, "
+            f"but {offsets[image + 1]} follows {offsets[image]} at position {image + 1}."
         )
 
 
@@ -44,9 +50,9 @@ def check_unique(what: str, image_ids: np.ndarray) -> None:
     """Refuse repeated image ids: a repeated image counts twice in every metric."""
     values, counts = np.unique(image_ids, return_counts=True)
     if len(values) != len(image_ids):
-        repeated = values[counts > 1][0]
+        first = int((counts > 1).argmax())
         raise InvalidDataError(
-            f"Image id {repeated!s} appears {counts.max()} times in {what}; "
+            f"Image id {values[first]!s} appears {counts[first]} times in {what}; "
             f"every id must be there once."
         )
 
@@ -77,9 +83,36 @@ def check_class_ids(what: str, class_ids: np.ndarray, n_classes: int) -> None:
     if len(class_ids) and (class_ids.min() < 0 or class_ids.max() >= n_classes):
         row = int(np.flatnonzero((class_ids < 0) | (class_ids >= n_classes))[0])
         raise InvalidDataError(
-            f"class_ids of {what} must be below the number of classes, {n_classes}, "
-            f"but row {row} is {class_ids[row]}."
+            f"class_ids of {what} must be at least 0 and below the number of classes, "
+            f"{n_classes}, but row {row} is {class_ids[row]}."
         )
+
+
+def check_mask(what: str, n_marks: int, n_rows: int) -> None:
+    """Refuse a mask that does not say of each row whether to keep it."""
+    if n_marks != n_rows:
+        raise InvalidDataError(
+            f"A mask over {what} needs one mark per row, {n_rows}, but {n_marks} came."
+        )
+
+
+def check_parts(parts: Sequence[Any]) -> None:
+    """Refuse to join nothing: it would have no classes, no columns and no method."""
+    if not parts:
+        raise InvalidDataError("There is nothing to join; give at least one part.")
+
+
+def as_rows(what: str, column: str, values: Any, n_columns: int) -> np.ndarray:
+    """Give values as rows of floats; no values at all are no rows."""
+    rows = np.asarray(values, np.float64)
+    if not rows.size:
+        return rows.reshape(0, n_columns)
+    if rows.ndim != 2 or rows.shape[1] != n_columns:
+        raise InvalidDataError(
+            f"{column} of {what} needs {n_columns} numbers per row, "
+            f"but an array of shape {list(rows.shape)} came."
+        )
+    return rows
 
 
 def as_array(values: Any, dtype: Any = None) -> np.ndarray:

@@ -5,9 +5,9 @@ from enum import Enum
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Int
 
 from incognita.errors import InvalidDataError, unknown_name
+from incognita.shapes import Bool, Int
 
 
 class Role(Enum):
@@ -83,4 +83,6 @@ class Classes:
         """
         is_known = self.has_role(Role.KNOWN)
         others = np.where(self.has_role(Role.UNKNOWN), self.n_known, self.n_known + 1)
-        return np.where(is_known, np.cumsum(is_known) - 1, others).astype(np.int32)
+        labels = np.where(is_known, np.cumsum(is_known) - 1, others).astype(np.int32)
+        labels.flags.writeable = False  # kept for the next who asks
+        return labels

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from incognita.containers.checks import check_rows, check_unique
+from incognita.containers.checks import check_mask, check_parts, check_rows, check_unique
 from incognita.errors import InvalidDataError
+from incognita.shapes import Bool, Float, Int
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +98,7 @@ class ClassifierOutputs:
 
     def __getitem__(self, keep: Bool[Tensor, "n"]) -> "ClassifierOutputs":
         """Keep the rows that a mask marks."""
+        check_mask("ClassifierOutputs", len(keep), len(self))
         kept = [
             image for image, is_kept in zip(self.image_ids, keep.tolist(), strict=True) if is_kept
         ]
@@ -120,6 +121,7 @@ class ClassifierOutputs:
     @classmethod
     def concatenate(cls, parts: Sequence["ClassifierOutputs"]) -> "ClassifierOutputs":
         """Join the outputs of one model on different images, in the order given."""
+        check_parts(parts)
         columns = [part._columns() for part in parts]
         present = [{name for name, c in each.items() if c is not None} for each in columns]
         if any(names != present[0] for names in present):
@@ -127,8 +129,21 @@ class ClassifierOutputs:
                 f"Parts with different columns cannot be joined: {sorted(present[0])} and "
                 f"{sorted(next(names for names in present if names != present[0]))}."
             )
-        joined = {name: torch.cat([each[name] for each in columns]) for name in sorted(present[0])}
+        if not all(_same_head(part.head, parts[0].head) for part in parts):
+            raise InvalidDataError(
+                "Parts with different heads cannot be joined: they come from different models."
+            )
+        joined: dict[str, Any] = {
+            name: torch.cat([tensor for each in columns if (tensor := each[name]) is not None])
+            for name in sorted(present[0])
+        }
         names = parts[0].layers or {}
         layers = {name: joined.pop(f"layers[{name!r}]") for name in names}
         image_ids = tuple(image for part in parts for image in part.image_ids)
         return cls(image_ids, **joined, head=parts[0].head, layers=layers or None)
+
+
+def _same_head(a: Head | None, b: Head | None) -> bool:
+    if a is b or a is None or b is None:
+        return a is b
+    return torch.equal(a.weight, b.weight) and torch.equal(a.bias, b.bias)

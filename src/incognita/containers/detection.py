@@ -9,20 +9,23 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from incognita.containers.checks import (
     as_array,
+    as_rows,
     check_boxes,
     check_class_ids,
     check_finite,
+    check_mask,
     check_offsets,
+    check_parts,
     check_rows,
     check_unique,
     concatenated_offsets,
 )
 from incognita.containers.classes import Classes, Role
 from incognita.errors import InvalidDataError
+from incognita.shapes import Bool, Float, Int
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +196,7 @@ class BoxTruth:
 
     def has_role(self, role: Role) -> Bool[np.ndarray, "boxes"]:
         """Say of each object whether its class has this role."""
-        return self.classes.has_role(role)[self.class_ids]
+        return np.asarray(self.classes.has_role(role)[self.class_ids])
 
     @property
     def is_unknown(self) -> Bool[np.ndarray, "boxes"]:
@@ -222,12 +225,14 @@ def _freeze(boxes: Boxes, **columns: Any) -> None:
 
 def _freeze_boxes(boxes: Boxes, what: str) -> None:
     """Bring the columns both containers share into shape, and check them."""
-    xyxy: Float[np.ndarray, "boxes 4"] = np.asarray(boxes.xyxy, np.float64).reshape(-1, 4)
+    xyxy: Float[np.ndarray, "boxes 4"] = as_rows(what, "xyxy", boxes.xyxy, 4)
     check_boxes(what, xyxy)
-    sizes = xyxy[:, 2:] - xyxy[:, :2] if boxes.sizes is None else boxes.sizes
+    with np.errstate(over="ignore"):  # what overflows is refused with a sentence
+        subtracted = xyxy[:, 2:] - xyxy[:, :2]
+    sizes = as_rows(what, "sizes", subtracted if boxes.sizes is None else boxes.sizes, 2)
+    check_finite(what, "sizes", sizes)
     _freeze(boxes, image_ids=np.asarray(boxes.image_ids), xyxy=xyxy)
-    _freeze(boxes, sizes=np.asarray(sizes, np.float64).reshape(-1, 2))
-    _freeze(boxes, offsets=np.asarray(boxes.offsets, np.int64))
+    _freeze(boxes, sizes=sizes, offsets=np.asarray(boxes.offsets, np.int64))
     _freeze(boxes, class_ids=np.asarray(boxes.class_ids, np.int32))
     check_unique(what, boxes.image_ids)
     check_offsets(what, boxes.offsets, len(boxes.image_ids), len(xyxy))
@@ -241,11 +246,12 @@ def _image_index(boxes: Boxes) -> np.ndarray:
 def _take(boxes: B, rows: np.ndarray, **changes: Any) -> B:
     """Copy a container with other rows; the columns that are absent stay absent."""
     columns = {name: getattr(boxes, name) for name in _row_columns(boxes)}
-    taken = {name: None if c is None else c[rows] for name, c in columns.items()}
+    taken: dict[str, Any] = {n: None if c is None else c[rows] for n, c in columns.items()}
     return replace(boxes, **taken, **changes)
 
 
 def _keep_boxes(boxes: B, keep: np.ndarray) -> B:
+    check_mask(type(boxes).__name__, len(keep), len(boxes))
     counted = np.concatenate([[0], np.cumsum(keep)])
     return _take(boxes, np.flatnonzero(keep), offsets=counted[boxes.offsets])
 
@@ -266,6 +272,7 @@ def _reorder_images(boxes: B, image_ids: np.ndarray) -> B:
 
 
 def _concatenate(parts: Sequence[B]) -> B:
+    check_parts(parts)
     first = parts[0]
     if any(part.classes != first.classes for part in parts):
         raise InvalidDataError("Containers can be joined only if they share one list of classes.")

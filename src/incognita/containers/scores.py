@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
 
-from incognita.containers.checks import as_array, check_finite, check_rows
+from incognita.containers.checks import as_array, check_finite, check_mask, check_parts, check_rows
 from incognita.errors import InvalidDataError
+from incognita.shapes import Bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +47,7 @@ class UnknownScores:
 
     def __getitem__(self, keep: Bool[np.ndarray, "rows"]) -> "UnknownScores":
         """Keep the rows that a mask marks."""
+        check_mask("UnknownScores", len(keep), len(self))
         columns = (self.image_ids[keep], self.unknown_score[keep], self.is_unknown[keep])
         return UnknownScores(*columns, method=self.method)
 
@@ -58,11 +59,13 @@ class UnknownScores:
     @classmethod
     def concatenate(cls, parts: Sequence["UnknownScores"]) -> "UnknownScores":
         """Join the rows of several sets scored by one method."""
+        check_parts(parts)
         methods = {part.method for part in parts}
         if len(methods) > 1:
             raise InvalidDataError(
                 f"Scores of different methods cannot be joined: {sorted(methods)}."
             )
-        names = ("image_ids", "unknown_score", "is_unknown")
-        columns = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
-        return cls(*columns, method=methods.pop() if methods else "")
+        image_ids = np.concatenate([part.image_ids for part in parts])
+        score = np.concatenate([part.unknown_score for part in parts])
+        is_unknown = np.concatenate([part.is_unknown for part in parts])
+        return cls(image_ids, score, is_unknown, methods.pop())

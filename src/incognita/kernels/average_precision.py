@@ -3,14 +3,28 @@
 import numba
 import numpy as np
 
+Array = np.ndarray
+
 
 @numba.njit(inline="always")
-def _count(flags, i, n_areas, full, n_wrong, n_found, n_late, precision, rank, ranks, found_by):
+def _count(
+    flags: Array,
+    i: int,
+    n_areas: int,
+    full: int,
+    n_wrong: Array,
+    n_found: Array,
+    n_late: Array,
+    precision: Array,
+    rank: int,
+    ranks: Array,
+    found_by: Array,
+) -> None:
     """Add one detection to the counts of every area and threshold.
 
-    Most detections are wrong at every threshold: those cost one addition (`n_wrong`). `n_late` adds
-    what is wrong only at some thresholds. Precision is kept at true positives alone, because the
-    envelope never peaks elsewhere.
+    Most detections are wrong at every threshold: those cost one addition (`n_wrong`). `n_late`
+    adds what is wrong only at some thresholds. Precision is kept at true positives alone, because
+    the envelope never peaks elsewhere.
     """
     for area in range(n_areas):
         hits = flags[i, area]
@@ -36,7 +50,7 @@ def _count(flags, i, n_areas, full, n_wrong, n_found, n_late, precision, rank, r
 
 
 @numba.njit(inline="always")
-def _read_precision(precision, n, n_truth, recalls, out):
+def _read_precision(precision: Array, n: int, n_truth: int, recalls: Array, out: Array) -> None:
     """Read the precision envelope of n true positives at the recalls asked for."""
     for k in range(n - 1, 0, -1):
         if precision[k] > precision[k - 1]:
@@ -49,11 +63,20 @@ def _read_precision(precision, n, n_truth, recalls, out):
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def coco_precision_recall(by_label, starts, flags, ranks, n_truth, n_thresholds, recalls, caps):
+def coco_precision_recall(
+    by_label: Array,
+    starts: Array,
+    flags: Array,
+    ranks: Array,
+    n_truth: Array,
+    n_thresholds: int,
+    recalls: Array,
+    caps: Array,
+) -> tuple[Array, Array]:
     """Precision at the recall points, and the recall reached, per threshold, label and area.
 
-    Gives arrays [areas, thresholds, recalls, labels] and [caps, areas, thresholds, labels]; -1 where
-    a label has no object, which is what pycocotools averages over.
+    Gives arrays [areas, thresholds, recalls, labels] and [caps, areas, thresholds, labels]; -1
+    where a label has no object, which pycocotools leaves out of its means.
     """
     n_labels, n_areas = n_truth.shape
     full = (1 << n_thresholds) - 1
@@ -85,13 +108,15 @@ def coco_precision_recall(by_label, starts, flags, ranks, n_truth, n_thresholds,
 
 
 @numba.njit
-def _add_row(sums, weights, image):
+def _add_row(sums: Array, weights: Array, image: int) -> None:
     for r in range(sums.size):
         sums[r] += weights[image, r]
 
 
 @numba.njit
-def _integrate(precision, found, n, column, n_truth, points):
+def _integrate(
+    precision: Array, found: Array, n: int, column: int, n_truth: float, points: Array
+) -> float:
     """Area under the envelope of one replicate, or its mean at the recall points."""
     total = 0.0
     if points.size == 0:
@@ -109,8 +134,8 @@ def _integrate(precision, found, n, column, n_truth, points):
 
 
 @numba.njit
-def _most_hits(by_label, begin, end, flags, area):
-    """How many detections of a label are true positives at the first, easiest threshold or later."""
+def _most_hits(by_label: Array, begin: int, end: int, flags: Array, area: int) -> int:
+    """How many detections of a label are true positives at some threshold."""
     n = 0
     for q in range(begin, end):
         n += flags[by_label[q], area] != 0
@@ -119,9 +144,22 @@ def _most_hits(by_label, begin, end, flags, area):
 
 @numba.njit
 def _walk_label(
-    by_label, begin, end, flags, area, images, weights, is_used, epsilon,
-    total, skipped, found, precision, reached, n_hits,
-):  # fmt: skip
+    by_label: Array,
+    begin: int,
+    end: int,
+    flags: Array,
+    area: int,
+    images: Array,
+    weights: Array,
+    is_used: Array,
+    epsilon: float,
+    total: Array,
+    skipped: Array,
+    found: Array,
+    precision: Array,
+    reached: Array,
+    n_hits: Array,
+) -> None:
     """Follow one label along falling confidence, keeping precision and recall at true positives.
 
     What is counted is almost the same at every threshold, so it is summed once; only what one
@@ -154,12 +192,21 @@ def _walk_label(
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def weighted_average_precision(
-    by_label, starts, flags, area, n_thresholds, images, weights, n_truth, points, epsilon
-):
+    by_label: Array,
+    starts: Array,
+    flags: Array,
+    area: int,
+    n_thresholds: int,
+    images: Array,
+    weights: Array,
+    n_truth: Array,
+    points: Array,
+    epsilon: float,
+) -> tuple[Array, Array, Array]:
     """Average precision of every label at every threshold under every column of image weights.
 
-    Gives three arrays [thresholds, labels, replicates]: the average precision, NaN where a label has
-    no object, and the weight of true positives and of all that counts. One walk serves all
+    Gives three arrays [thresholds, labels, replicates]: the average precision, NaN where a label
+    has no object, and the weight of true positives and of all that counts. One walk serves all
     replicates: the order of the detections is the same in each of them.
     """
     n_labels, n_replicates = n_truth.shape

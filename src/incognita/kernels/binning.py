@@ -1,55 +1,71 @@
-"""Confidence, quality and count of detections, summed in bins of confidence."""
+"""Confidence, quality and count of detections, summed in bins of confidence.
+
+`edges` holds the lower edge of each bin, then the upper edge of the last, then infinity; a bin
+holds `low <= confidence < high`. Whoever wants other ends moves the edges by one number. What lies
+beyond the last bin is summed in a place of its own behind it.
+"""
 
 import numba
 import numpy as np
 
+Array = np.ndarray
+NEAR = 1e-9
+
 
 @numba.njit(inline="always")
-def _bin_of(value, n_bins, edges, closes_right):
-    """The bin a confidence falls into; `n_bins` if it falls into none.
+def _bin_of(value: float, edges: Array) -> np.uint64:
+    """The bin of a number between 0 and 1.
 
-    The product only guesses: 0.12 * 25 is not 3 in floating point. The edges decide.
+    The product is enough well inside a bin. Near an edge it only guesses, because 0.12 * 25 is not
+    3 in floating point, and the edges decide.
     """
-    k = min(int(value * n_bins), n_bins - 1)
-    if closes_right:  # (low, high], the first bin closed on both sides
-        if k > 0 and value <= edges[k]:
-            k -= 1
-        elif value > edges[k + 1]:
-            k += 1
-    elif value < edges[k]:
-        k -= 1
-    elif value >= edges[k + 1]:  # [low, high)
-        k += 1
-    return k
+    scaled = value * (edges.size - 2)
+    guess = np.uint64(scaled)
+    rest = scaled - guess
+    if NEAR < rest < 1 - NEAR:
+        return guess
+    is_below, is_beyond = value < edges[guess], value >= edges[guess + np.uint64(1)]
+    return np.uint64(guess - np.uint64(is_below) + np.uint64(is_beyond))
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def bin_sums(confidence, quality, labels, n_labels, edges, closes_right):
-    """Sum count, confidence and quality per label and bin: one pass, nothing allocated per row.
-
-    The last bin of the result holds what falls into no bin.
-    """
-    n_bins = edges.size - 1
-    sums = np.zeros((n_labels, n_bins + 1, 3))
+def bin_gaps(
+    confidence: Array, quality: Array, labels: Array, n_labels: int, edges: Array
+) -> tuple[Array, Array]:
+    """Count, and sum confidence minus quality, per label and bin: one pass over the columns."""
+    n_cells = np.uint64(edges.size - 1)
+    counts = np.zeros(n_labels * (edges.size - 1), np.int64)
+    gaps = np.zeros(n_labels * (edges.size - 1))
     for i in range(confidence.size):
         value = np.float64(confidence[i])
-        k = _bin_of(value, n_bins, edges, closes_right)
-        label = labels[i]
-        sums[label, k, 0] += 1.0
-        sums[label, k, 1] += value
-        sums[label, k, 2] += quality[i]
-    return sums
+        cell = np.uint64(labels[i]) * n_cells + _bin_of(value, edges)
+        counts[cell] += 1
+        gaps[cell] += value - quality[i]
+    shape = (n_labels, edges.size - 1)
+    return counts.reshape(shape), gaps.reshape(shape)
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def weighted_bin_sums(confidence, quality, labels, n_labels, edges, closes_right, images, weights):
-    """The same under every column of image weights: [labels, bins + 1, 3, replicates]."""
-    n_bins = edges.size - 1
-    sums = np.zeros((n_labels, n_bins + 1, 3, weights.shape[1]))
+def weighted_bin_sums(
+    confidence: Array,
+    quality: Array,
+    labels: Array,
+    n_labels: int,
+    edges: Array,
+    images: Array,
+    weights: Array,
+) -> Array:
+    """Sum count, confidence and quality per label and bin under every column of image weights.
+
+    Gives [labels, bins + 1, 3, replicates]. Labels from `n_labels` on are passed over.
+    """
+    sums = np.zeros((n_labels, edges.size - 1, 3, weights.shape[1]))
     for i in range(confidence.size):
+        label = np.uint64(labels[i])
+        if label >= n_labels:
+            continue
         value = np.float64(confidence[i])
-        k = _bin_of(value, n_bins, edges, closes_right)
-        cell = sums[labels[i], k]
+        cell = sums[label, _bin_of(value, edges)]
         for r in range(weights.shape[1]):
             w = weights[images[i], r]
             cell[0, r] += w

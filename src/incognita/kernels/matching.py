@@ -13,7 +13,7 @@ Array = np.ndarray
 
 
 class Boxes(NamedTuple):
-    """Detections: their order, where each image begins in it, and columns in the order of the file."""
+    """Detections: their order, where each image begins in it, and columns in file order."""
 
     order: Array
     offsets: Array
@@ -92,8 +92,8 @@ def overlap(
     height = min(y2, xyxy[j, 3]) - max(y1, xyxy[j, 1]) + pixel
     if height <= 0:
         return 0.0
-    shared = width * height
-    return shared / (own + sizes[j, 0] * sizes[j, 1] - shared)
+    shared: float = width * height
+    return shared / float(own + sizes[j, 0] * sizes[j, 1] - shared)
 
 
 @numba.njit(inline="always")
@@ -136,7 +136,8 @@ def _insert(close: Close, n: int, place: int, iou: float, bits: int) -> None:
 
 @numba.njit(inline="always")
 def _find_close(
-    i: int, boxes: Boxes, objects: Objects, g: int, g_end: int, pairs: Pairs, least: Array, close: Close
+    i: int, boxes: Boxes, objects: Objects, g: int, g_end: int, pairs: Pairs, least: Array,
+    close: Close,
 ) -> int:  # fmt: skip
     """List the objects that detection i could match at the first threshold; gives how many."""
     x1, y1, x2, y2 = boxes.xyxy[i, 0], boxes.xyxy[i, 1], boxes.xyxy[i, 2], boxes.xyxy[i, 3]
@@ -157,9 +158,10 @@ def _find_close(
         iou = shared / whole if shared > 0 else 0.0
         if iou < least[0]:
             continue
-        if pairs.is_compatible.size and not pairs.is_compatible[
-            pairs.detection_codes[i], pairs.object_codes[j]
-        ]:
+        if (
+            pairs.is_compatible.size
+            and not pairs.is_compatible[pairs.detection_codes[i], pairs.object_codes[j]]
+        ):
             continue
         _insert(close, n, b - g, iou, _thresholds_reached(iou, least))
         n += 1
@@ -202,7 +204,9 @@ def _take_objects(n: int, close: Close, group: Group, area: int, full: int) -> t
 
 
 @numba.njit(inline="always")
-def _open_group(group: Group, objects: Objects, g: int, g_end: int, areas: Array, full: int) -> None:
+def _open_group(
+    group: Group, objects: Objects, g: int, g_end: int, areas: Array, full: int
+) -> None:
     """Note of each object of a group in which area ranges it counts; all are free."""
     for b in range(g_end - g):
         j = objects.order[g + b]
@@ -216,8 +220,8 @@ def _open_group(group: Group, objects: Objects, g: int, g_end: int, areas: Array
 
 @numba.njit(inline="always")
 def _judge(
-    i: int, n: int, own: float, is_beyond: bool, close: Close, group: Group, areas: Array, full: int,
-    found: Found, objects: Objects, g: int,
+    i: int, n: int, own: float, is_beyond: bool, close: Close, group: Group, areas: Array,
+    full: int, found: Found, objects: Objects, g: int,
 ) -> None:  # fmt: skip
     """Write the flags of detection i, which could match n objects."""
     n_areas = areas.shape[0]
@@ -289,10 +293,8 @@ def _best_object(
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def match_best(
-    boxes: Boxes, objects: Objects, least: Array, pixel: float, found: Found
-) -> None:
-    """Match as VOC does: each detection only with its best object; if that is taken, it is wrong."""
+def match_best(boxes: Boxes, objects: Objects, least: Array, pixel: float, found: Found) -> None:
+    """Match as VOC does: each detection only with its best object; if it is taken, it is wrong."""
     taken = np.zeros(objects.labels.size, np.int64)
     for image in range(boxes.offsets.size - 1):
         begin, stop = boxes.offsets[image], boxes.offsets[image + 1]

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from jaxtyping import Bool, Float64, UInt
+
+from incognita.shapes import Bool, Float64, UInt
 
 # A recall this close below its target has reached it: sums of weights such as 0.1 are rounded, and
 # the threshold must not depend on that. Shares of up to 5e10 rows differ by more.

@@ -1,7 +1,12 @@
-"""Stable orders by radix and counting: the one sort all box metrics share."""
+"""Stable orders by radix and counting: the one sort all box metrics share.
+
+Orders are unsigned: numba then need not ask of every index whether it counts from the end.
+"""
 
 import numba
 import numpy as np
+
+Array = np.ndarray
 
 SIGN_32 = np.uint32(0x80000000)
 SIGN_64 = np.uint64(0x8000000000000000)
@@ -10,7 +15,7 @@ LONG_RUN = 32
 
 
 @numba.njit(inline="always")
-def _descending_32(bits):
+def _descending_32(bits: np.uint32) -> np.uint32:
     """Map the bits of a float32 to an integer that falls where the float rises; -0.0 is 0.0."""
     if bits == SIGN_32:
         bits = np.uint32(0)
@@ -18,14 +23,14 @@ def _descending_32(bits):
 
 
 @numba.njit(inline="always")
-def _descending_64(bits):
+def _descending_64(bits: np.uint64) -> np.uint64:
     if bits == SIGN_64:
         bits = np.uint64(0)
     return bits if bits & SIGN_64 else np.uint64(~(bits | SIGN_64))
 
 
 @numba.njit
-def _sort_packed(packed):
+def _sort_packed(packed: Array) -> Array:
     """Sort by the upper 32 bits, keeping the order of equals (three passes from the low digit)."""
     n = packed.size
     other = np.empty_like(packed)
@@ -51,24 +56,25 @@ def _sort_packed(packed):
 
 
 @numba.njit
-def _low_words(packed):
-    order = np.empty(packed.size, np.int32)
+def _low_words(packed: Array) -> Array:
+    order = np.empty(packed.size, np.uint32)
     for i in range(packed.size):
-        order[i] = np.int32(packed[i] & np.uint64(0xFFFFFFFF))
+        order[i] = np.uint32(packed[i] & np.uint64(0xFFFFFFFF))
     return order
 
 
 @numba.njit(cache=True, nogil=True)
-def descending_order_32(bits):
+def descending_order_32(bits: Array) -> Array:
     """Give the stable order of float32 numbers, passed as their bits, from the largest down."""
     packed = np.empty(bits.size, np.uint64)
     for i in range(bits.size):
         packed[i] = (np.uint64(_descending_32(bits[i])) << np.uint64(32)) | np.uint64(i)
-    return _low_words(_sort_packed(packed))
+    order: Array = _low_words(_sort_packed(packed))
+    return order
 
 
 @numba.njit
-def _sort_run(order, begin, end, bits):
+def _sort_run(order: Array, begin: int, end: int, bits: Array) -> None:
     """Finish the order of entries whose upper 32 bits agree."""
     if end - begin > LONG_RUN:
         keys = np.empty(end - begin, np.uint64)
@@ -90,7 +96,7 @@ def _sort_run(order, begin, end, bits):
 
 
 @numba.njit(cache=True, nogil=True)
-def descending_order_64(bits):
+def descending_order_64(bits: Array) -> Array:
     """Give the stable order of float64 numbers, passed as their bits, from the largest down.
 
     The upper half of the bits is sorted by radix; few entries share it, and those are finished
@@ -102,7 +108,7 @@ def descending_order_64(bits):
     for i in range(n):
         packed[i] = (_descending_64(bits[i]) & upper) | np.uint64(i)
     packed = _sort_packed(packed)
-    order = _low_words(packed)
+    order: Array = _low_words(packed)
     begin = 0
     for i in range(1, n + 1):
         if i == n or (packed[i] & upper) != (packed[begin] & upper):
@@ -113,7 +119,7 @@ def descending_order_64(bits):
 
 
 @numba.njit(cache=True, nogil=True)
-def group_order(groups, n_groups, first):
+def group_order(groups: Array, n_groups: int, first: Array) -> tuple[Array, Array]:
     """Order by group, keeping inside each group the order `first`; also where each group begins."""
     starts = np.zeros(n_groups + 1, np.int64)
     for i in range(groups.size):
@@ -121,7 +127,7 @@ def group_order(groups, n_groups, first):
     for g in range(n_groups):
         starts[g + 1] += starts[g]
     place = starts[:-1].copy()
-    order = np.empty(groups.size, np.int32)
+    order = np.empty(groups.size, np.uint32)
     for j in range(first.size):
         i = first[j]
         g = groups[i]

@@ -3,9 +3,13 @@
 import numba
 import numpy as np
 
+Array = np.ndarray
+
 
 @numba.njit(cache=True, nogil=True)
-def weighted_sums(values, groups, images, weights, n_groups):
+def weighted_sums(
+    values: Array, groups: Array, images: Array, weights: Array, n_groups: int
+) -> Array:
     """Sum values times the weight of their image, per group and column of weights."""
     sums = np.zeros((n_groups, weights.shape[1]))
     for i in range(values.size):

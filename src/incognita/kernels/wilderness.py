@@ -3,9 +3,20 @@
 import numba
 import numpy as np
 
+Array = np.ndarray
+
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def counts_at_recall(by_label, starts, flags, is_open_error, images, weights, n_truth, level):
+def counts_at_recall(
+    by_label: Array,
+    starts: Array,
+    flags: Array,
+    is_open_error: Array,
+    images: Array,
+    weights: Array,
+    n_truth: Array,
+    level: float,
+) -> Array:
     """Counts of each label at the detection whose recall is nearest to a level.
 
     Gives [labels, replicates, 3]: found, found + wrong, and detections that lie on unknown objects,

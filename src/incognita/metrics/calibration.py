@@ -15,10 +15,10 @@ from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
+from incognita.containers.checks import check_class_ids
 from incognita.errors import InvalidDataError
-from incognita.kernels.binning import bin_sums, weighted_bin_sums
+from incognita.kernels.binning import bin_gaps, weighted_bin_sums
 from incognita.metrics.matching import MatchTable
 from incognita.metrics.measures import (
     Measure,
@@ -28,6 +28,7 @@ from incognita.metrics.measures import (
     sum_by_label,
     undefined,
 )
+from incognita.shapes import Bool, Float, Int, Real
 
 
 class Empty(Enum):
@@ -111,11 +112,11 @@ def laece(
     0.25
     """
     check_probabilities(confidence)
-    edges = _edges(rule)
-    sums = bin_sums(confidence, quality, class_ids, n_classes, edges, rule.closes_right)
+    check_class_ids("detections", class_ids, n_classes)
+    counts, gaps = bin_gaps(confidence, quality, class_ids, n_classes, _edges(rule))
     truth = np.ones(n_classes, np.bool_) if has_truth is None else has_truth
-    errors = _class_errors(sums[..., None], rule)
-    return float(_mean_of_classes(errors, sums[:, :, 0].sum(1)[:, None], truth[:, None], rule)[0])
+    errors = _class_errors(counts[..., None], gaps[..., None], rule)
+    return float(_mean_of_classes(errors, counts.sum(axis=1)[:, None], truth[:, None], rule)[0])
 
 
 def laece_of(
@@ -126,23 +127,13 @@ def laece_of(
     weights: Float[np.ndarray, "images replicates"] | None = None,
 ) -> Measure:
     """LaECE of matched detections of known classes."""
-    weights = every_image_once(table.n_images) if weights is None else weights
-    rows = _counted_rows(table, n_known)
-    if (reason := _unfit(table.confidence[rows])) is not None:
-        return undefined(reason, _support(table, rows, weights, 0), weights.shape[1])
-    sums = weighted_bin_sums(
-        table.confidence[rows],
-        table.iou[rows],
-        table.detection_labels[rows],
-        n_known,
-        _edges(rule),
-        rule.closes_right,
-        table.detection_images[rows],
-        weights,
-    )
-    errors = _class_errors(sums, rule)
+    counted = _is_counted(table, n_known)
+    if (reason := _unfit(table.confidence, counted)) is not None:
+        return _unmeasured(table, weights, reason)
+    sums = _bin(table, table.iou, counted, table.detection_labels, n_known, rule, weights)
+    errors = _class_errors(sums[:, :, 0], sums[:, :, 1] - sums[:, :, 2], rule)
     n = sums[:, :, 0].sum(axis=1)
-    return _measure(table, rows, errors, n, n_known, rule, weights)
+    return _class_mean(table, errors, n, n_known, rule, weights)
 
 
 def laace_of(
@@ -156,17 +147,18 @@ def laace_of(
 
     Kuzucu et al., On calibration of object detectors, ECCV 2024.
     """
-    weights = every_image_once(table.n_images) if weights is None else weights
-    rows = _counted_rows(table, n_known, with_ignored=rule.counts_ignored)
-    if (reason := _unfit(table.confidence[rows])) is not None:
-        return undefined(reason, _support(table, rows, weights, 0), weights.shape[1])
-    labels, images = table.detection_labels[rows], table.detection_images[rows]
+    counted = _is_counted(table, n_known, with_ignored=rule.counts_ignored)
+    if (reason := _unfit(table.confidence, counted)) is not None:
+        return _unmeasured(table, weights, reason)
+    rows = np.flatnonzero(counted)
+    where = table.detection_labels[rows], table.detection_images[rows]
+    columns = every_image_once(table.n_images) if weights is None else weights
     distances = np.abs(table.iou[rows] - table.confidence[rows])
-    totals = sum_by_label(distances, labels, images, n_known, weights)
-    n = sum_by_label(np.ones(len(rows)), labels, images, n_known, weights)
+    totals = sum_by_label(distances, *where, n_known, columns)
+    n = sum_by_label(np.ones(len(rows)), *where, n_known, columns)
     errors = np.full(totals.shape, np.nan)
     np.divide(totals, n, out=errors, where=n > 0)
-    return _measure(table, rows, errors, n, n_known, rule, weights)
+    return _class_mean(table, errors, n, n_known, rule, weights)
 
 
 def d_ece_of(
@@ -179,30 +171,24 @@ def d_ece_of(
 ) -> Measure:
     """D-ECE: precision against confidence, all classes in one pot.
 
-    Kueppers et al., Multivariate confidence calibration for object detection, 2020; the table must be
-    matched at IoU 0.5. Ten bins, as in the public toolbox, which has no detections of classes
+    Kueppers et al., Multivariate confidence calibration for object detection, 2020; the table must
+    be matched at IoU 0.5. Ten bins, as in the public toolbox, which has no detections of classes
     without objects (`skips_absent`); by default those are false.
     """
-    weights = every_image_once(table.n_images) if weights is None else weights
-    rows = _counted_rows(table, n_known)
+    counted = _is_counted(table, n_known)
+    columns = every_image_once(table.n_images) if weights is None else weights
     if skips_absent:
-        has_truth = table.n_truth(np.ascontiguousarray(weights[:, :1]))[:n_known, 0] > 0
-        rows = rows[has_truth[table.detection_labels[rows]]]
-    support = _support(table, rows, weights, 1)
-    if (reason := _unfit(table.confidence[rows])) is not None:
-        return undefined(reason, support, weights.shape[1])
+        has_truth = table.n_truth(np.ascontiguousarray(columns[:, :1]))[:, 0] > 0
+        counted &= np.append(has_truth, False)[table.detection_labels]
+    if (reason := _unfit(table.confidence, counted)) is not None:
+        return _unmeasured(table, weights, reason)
     rule = replace(D_ECE, n_bins=n_bins)
-    sums = weighted_bin_sums(
-        table.confidence[rows],
-        table.is_true_positive()[rows].astype(np.float64),
-        np.zeros(len(rows), np.int32),
-        1,
-        _edges(rule),
-        rule.closes_right,
-        table.detection_images[rows],
-        weights,
-    )
-    values = _class_errors(sums, rule)[0]
+    one_class = np.zeros(len(counted), np.int32)
+    quality = table.is_true_positive().astype(np.float64)
+    sums = _bin(table, quality, counted, one_class, 1, rule, weights)
+    values = _class_errors(sums[:, :, 0], sums[:, :, 1] - sums[:, :, 2], rule)[0]
+    n = int(sums[0, :, 0, 0].sum())
+    support = {"images": n_images_in(columns), "detections": n, "classes": n_known}
     reason = "there is no detection" if np.isnan(values[0]) else None
     return Measure(values, support, reason, {"tau": float(table.thresholds[0]), "bins": n_bins})
 
@@ -223,8 +209,8 @@ def ece(
     rule = replace(D_ECE, n_bins=n_bins)
     labels = np.zeros(len(confidence), np.int32)
     quality = is_correct.astype(np.float64)
-    sums = bin_sums(confidence, quality, labels, 1, _edges(rule), rule.closes_right)
-    return float(_class_errors(sums[..., None], rule)[0, 0])
+    counts, gaps = bin_gaps(confidence, quality, labels, 1, _edges(rule))
+    return float(_class_errors(counts[..., None], gaps[..., None], rule)[0, 0])
 
 
 def brier_score(confidence: Float[np.ndarray, "n"], is_correct: Bool[np.ndarray, "n"]) -> float:
@@ -255,11 +241,12 @@ def reliability(
     class_ids = np.zeros(len(confidence), np.int32) if class_ids is None else class_ids
     n_classes = int(class_ids.max(initial=0)) + 1
     edges = _edges(CalibrationRule("diagram", n_bins=n_bins))
-    sums = bin_sums(confidence, quality, class_ids, n_classes, edges, False)[:, :n_bins]
-    n = sums[:, :, 0]
+    one_image = np.zeros(len(confidence), np.int32), np.ones((1, 1), np.float32)
+    sums = weighted_bin_sums(confidence, quality, class_ids, n_classes, edges, *one_image)
+    n, p, q = (sums[:, :n_bins, k, 0] for k in range(3))
     means = np.full((2, *n.shape), np.nan)
-    np.divide(sums[:, :, 1], n, out=means[0], where=n > 0)
-    np.divide(sums[:, :, 2], n, out=means[1], where=n > 0)
+    np.divide(p, n, out=means[0], where=n > 0)
+    np.divide(q, n, out=means[1], where=n > 0)
     bounds = np.linspace(0, 1, n_bins + 1)
     counts = n.sum(axis=0).astype(np.int64)
     return Reliability(bounds[:-1], bounds[1:], mean_over(means[0]), mean_over(means[1]), counts)
@@ -271,28 +258,43 @@ def check_probabilities(confidence: Float[np.ndarray, "n"]) -> None:
         raise InvalidDataError(f"Calibration is undefined: {reason}.")
 
 
-def _unfit(confidence: np.ndarray) -> str | None:
-    if not len(confidence) or (confidence.min() >= 0 and confidence.max() <= 1):
+def _unfit(
+    confidence: Float[np.ndarray, "n"], counted: Bool[np.ndarray, "n"] | None = None
+) -> str | None:
+    """Say why confidences cannot be judged, if so; only the counted ones matter."""
+    if _are_probabilities(confidence):  # usually true of all, which spares picking some
         return None
-    low, high = confidence.min(), confidence.max()
+    values = confidence if counted is None else confidence[counted]
+    if _are_probabilities(values):
+        return None
+    low, high = values.min(), values.max()
     return f"confidences must be between 0 and 1, but they reach from {low:g} to {high:g}"
 
 
+def _are_probabilities(values: Float[np.ndarray, "n"]) -> bool:
+    return not len(values) or bool(values.min() >= 0 and values.max() <= 1)
+
+
 def _edges(rule: CalibrationRule) -> Float[np.ndarray, "bins_plus_1"]:
+    """The edges of the bins as the kernels take them: closed below, and infinity at the end."""
     edges = np.linspace(0, 1, rule.n_bins + 1)
-    if rule.last_is_closed:
+    if rule.closes_right:  # more than low is at least the number after it
+        edges[1:] = np.nextafter(edges[1:], 2.0)
+    elif rule.last_is_closed:
         edges[-1] = np.nextafter(1.0, 2.0)
-    return edges
+    return np.append(edges, np.inf)
 
 
 def _class_errors(
-    sums: Float[np.ndarray, "classes bins_plus_1 3 replicates"], rule: CalibrationRule
+    counts: Real[np.ndarray, "classes bins_plus_1 replicates"],
+    gaps: Float[np.ndarray, "classes bins_plus_1 replicates"],
+    rule: CalibrationRule,
 ) -> Float[np.ndarray, "classes replicates"]:
     """Sum over bins of |mean confidence - mean quality| weighted by the bin's share."""
-    gaps = np.abs(sums[:, : rule.n_bins, 1] - sums[:, : rule.n_bins, 2]).sum(axis=1)
-    n = sums[:, :, 0].sum(axis=1)
-    errors = np.full(gaps.shape, np.nan)
-    np.divide(gaps, n, out=errors, where=n > 0)
+    totals = np.abs(gaps[:, : rule.n_bins]).sum(axis=1)
+    n = counts.sum(axis=1)
+    errors = np.full(totals.shape, np.nan)
+    np.divide(totals, n, out=errors, where=n > 0)
     return errors
 
 
@@ -306,34 +308,54 @@ def _mean_of_classes(
     return mean_over(errors)
 
 
-def _counted_rows(
+def _is_counted(
     table: MatchTable, n_known: int, *, with_ignored: bool = False
-) -> Int[np.ndarray, "rows"]:
-    keep = table.detection_labels < n_known
-    return np.flatnonzero(keep if with_ignored else keep & ~table.is_ignored())
+) -> Bool[np.ndarray, "detections"]:
+    is_known = np.asarray(table.detection_labels < n_known)
+    return is_known if with_ignored else is_known & ~table.is_ignored()
 
 
-def _support(
-    table: MatchTable, rows: np.ndarray, weights: np.ndarray, n_classes: int
-) -> dict[str, int]:
-    n = int(weights[table.detection_images[rows], 0].sum())
-    return {"images": n_images_in(weights), "detections": n, "classes": n_classes}
-
-
-def _measure(
+def _bin(
     table: MatchTable,
-    rows: np.ndarray,
-    errors: np.ndarray,
-    n: np.ndarray,
+    quality: Float[np.ndarray, "detections"],
+    counted: Bool[np.ndarray, "detections"],
+    labels: Int[np.ndarray, "detections"],
+    n_labels: int,
+    rule: CalibrationRule,
+    weights: Float[np.ndarray, "images replicates"] | None,
+) -> Float[np.ndarray, "labels bins_plus_1 3 replicates"]:
+    """Sum what is counted per label and bin; the label `n_labels` is passed over."""
+    kept = np.where(counted, labels, np.int32(n_labels))
+    columns = every_image_once(table.n_images) if weights is None else weights
+    where = table.detection_images, columns
+    sums = weighted_bin_sums(table.confidence, quality, kept, n_labels, _edges(rule), *where)
+    return np.asarray(sums)
+
+
+def _unmeasured(
+    table: MatchTable, weights: Float[np.ndarray, "images replicates"] | None, reason: str
+) -> Measure:
+    columns = every_image_once(table.n_images) if weights is None else weights
+    support = {"images": n_images_in(columns), "detections": 0, "classes": 0}
+    return undefined(reason, support, columns.shape[1], tau=float(table.thresholds[0]))
+
+
+def _class_mean(
+    table: MatchTable,
+    errors: Float[np.ndarray, "labels replicates"],
+    n: Float[np.ndarray, "labels replicates"],
     n_known: int,
     rule: CalibrationRule,
-    weights: np.ndarray,
+    weights: Float[np.ndarray, "images replicates"] | None,
 ) -> Measure:
-    has_truth = table.n_truth(weights)[:n_known] > 0
+    columns = every_image_once(table.n_images) if weights is None else weights
+    has_truth = table.n_truth(columns)[:n_known] > 0
     values = _mean_of_classes(errors, n, has_truth, rule)
-    taking_part = (
-        n_known if rule.empty is Empty.ALL_AS_ZERO else int((~np.isnan(errors[:, 0])).sum())
-    )
-    support = _support(table, rows, weights, taking_part)
+    n_classes = int((~np.isnan(errors[:, 0])).sum())
+    support = {
+        "images": n_images_in(columns),
+        "detections": int(n[:, 0].sum()),
+        "classes": n_known if rule.empty is Empty.ALL_AS_ZERO else n_classes,
+    }
     reason = "no known class has a detection" if np.isnan(values[0]) else None
     return Measure(values, support, reason, {"tau": float(table.thresholds[0])})

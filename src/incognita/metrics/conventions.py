@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
-from jaxtyping import Float
 
 from incognita.errors import unknown_name
+from incognita.shapes import Float
 
 
 class Pairing(Enum):
@@ -51,7 +51,7 @@ class Matching:
     def least_iou(self, thresholds: Float[np.ndarray, "t"]) -> Float[np.ndarray, "t"]:
         """The smallest IoU that matches: a strict test is a test against the next number."""
         capped = np.minimum(thresholds, 1 - 1e-10)  # as COCO: identical boxes match at 1.0
-        return np.nextafter(capped, np.inf) if self.is_strict else capped
+        return np.asarray(np.nextafter(capped, np.inf) if self.is_strict else capped)
 
 
 PAPER = Matching("paper")

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from incognita.containers.detection import BoxTruth, Detections
 from incognita.kernels.average_precision import coco_precision_recall, weighted_average_precision
@@ -16,6 +15,7 @@ from incognita.metrics.measures import (
     n_images_in,
     sum_by_label,
 )
+from incognita.shapes import Float, Int
 
 COCO_THRESHOLDS = np.linspace(0.5, 0.95, 10)
 # all, small, medium, large, in square pixels
@@ -117,7 +117,8 @@ def average_precision(
     """Average precision of each label, under any number of image weights at once.
 
     A column of weights says how often each image counts: ones for the data as they are, ones and
-    zeros for a split, multinomial counts for a bootstrap replicate. NaN where a label has no object.
+    zeros for a split, multinomial counts for a bootstrap replicate. A label without an object has
+    NaN.
 
     Args:
         table: The matched detections; every threshold of it is answered.
@@ -144,8 +145,8 @@ def average_precision(
                 rule.epsilon,
             )
         )
-    columns_of = (np.concatenate(parts, axis=2) for parts in zip(*blocks, strict=True))
-    return LabelPrecision(*columns_of, n_truth)
+    average, found, counted = (np.concatenate(parts, axis=2) for parts in zip(*blocks, strict=True))
+    return LabelPrecision(average, found, counted, n_truth)
 
 
 def coco_measures(

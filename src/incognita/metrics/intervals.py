@@ -8,10 +8,10 @@ methods that get the same columns are compared pair by pair, which cancels what 
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from incognita.errors import InvalidDataError
 from incognita.metrics.ranking import RankingReplicates, ranking_replicates
+from incognita.shapes import Bool, Float, Int
 
 Weights = Float[np.ndarray, "images replicates"]
 
@@ -26,8 +26,8 @@ class Interval(NamedTuple):
 class Difference(NamedTuple):
     """How much better the first of two is, and how sure that is.
 
-    `share_above` is the share of replicates in which the difference is positive, ties counting half:
-    near 0 or 1 the two differ, near one half they cannot be told apart.
+    `share_above` is the share of replicates in which the difference is positive, ties counting
+    half: near 0 or 1 the two differ, near one half they cannot be told apart.
     """
 
     value: float
@@ -82,7 +82,10 @@ def interval(replicates: Float[np.ndarray, "replicates"], *, level: float = 0.95
 
 
 def paired_difference(
-    first: Float[np.ndarray, "values"], second: Float[np.ndarray, "values"], *, level: float = 0.95
+    first: Float[np.ndarray, "values"],
+    second: Float[np.ndarray, "as_many_values"],
+    *,
+    level: float = 0.95,
 ) -> Difference:
     """Compare two measures computed with the same image weights.
 

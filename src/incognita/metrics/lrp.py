@@ -2,16 +2,15 @@ r"""Localisation-recall-precision: one error for wrong places, wrong finds and m
 
 $$ LRP = \frac{1}{TP + FP + FN} \Big( \sum_{TP} \frac{1 - IoU}{1 - \tau} + FP + FN \Big) $$
 
-with a detection a true positive if it reaches IoU tau with an object of its class. Oksuz et al., One
-metric to measure them all, TPAMI 2021; tau = 0.5 there, 0.1 in self-aware detection (Oksuz et al.,
-CVPR 2023), 0 in the detection-calibration toolbox. The parts are the mean 1 - IoU of true positives
-(not divided by 1 - tau, as in the papers' tables), 1 - precision and 1 - recall.
+with a detection a true positive if it reaches IoU tau with an object of its class. Oksuz et al.,
+One metric to measure them all, TPAMI 2021; tau = 0.5 there, 0.1 in self-aware detection
+(CVPR 2023), 0 in the detection-calibration toolbox. The parts are the mean 1 - IoU of true
+positives (not divided by 1 - tau, as in the papers' tables), 1 - precision and 1 - recall.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from incognita.errors import InvalidDataError
 from incognita.kernels.lrp import optimal_lrp as optimal_lrp_kernel
@@ -23,6 +22,7 @@ from incognita.metrics.measures import (
     n_images_in,
     sum_by_label,
 )
+from incognita.shapes import Float
 
 
 class LRP(NamedTuple):
@@ -99,7 +99,7 @@ def optimal_lrp(
     best = optimal_lrp_kernel(
         table.by_label,
         table.label_starts,
-        table.flags[:, [0, len(table.areas)]],
+        table.flags,
         table.iou,
         table.confidence,
         table.detection_images,
@@ -108,9 +108,12 @@ def optimal_lrp(
         tau,
         inside_ties,
     )
-    parts = [best[:, :, k] for k in (0, 2, 3, 4)]
-    means = (_class_mean(part, n_truth, weights, tau) for part in parts)
-    return OptimalLRP(*means, per_class=best[:, 0, 0], thresholds=best[:, 0, 1])
+    total, localization, false_positive, false_negative = (
+        _class_mean(best[:, :, k], n_truth, weights, tau) for k in (0, 2, 3, 4)
+    )
+    return OptimalLRP(
+        total, localization, false_positive, false_negative, best[:, 0, 0], best[:, 0, 1]
+    )
 
 
 def _tau(table: MatchTable) -> float:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, UInt16
 
 from incognita.containers.checks import as_array
 from incognita.containers.classes import Role
@@ -18,6 +17,7 @@ from incognita.kernels.matching import Boxes, Found, Objects, Pairs, match_best,
 from incognita.kernels.sorting import descending_order_32, descending_order_64, group_order
 from incognita.metrics.conventions import COCO, SUPERCLASS, Matching, Pairing, as_written
 from incognita.metrics.measures import sum_by_label
+from incognita.shapes import Bool, Float, Int, UInt, UInt16
 
 EVERY_AREA = np.array([[0.0, 1e10]])
 
@@ -66,18 +66,17 @@ class MatchTable:
     ranks: UInt16[np.ndarray, "detections"]
     iou: Float[np.ndarray, "detections"]
     truth_index: Int[np.ndarray, "detections"]
-    by_label: Int[np.ndarray, "detections"]
+    by_label: UInt[np.ndarray, "detections"]
     label_starts: Int[np.ndarray, "labels_plus_1"]
     n_images: int
 
     def is_true_positive(self, threshold: int = 0, area: int = 0) -> Bool[np.ndarray, "detections"]:
         """Whether each detection found an object of its label, at one threshold and area range."""
-        return (self.flags[:, area] >> np.uint16(threshold)) & np.uint16(1) == 1
+        return _bit(self.flags[:, area], threshold)
 
     def is_ignored(self, threshold: int = 0, area: int = 0) -> Bool[np.ndarray, "detections"]:
         """Whether each detection is neither right nor wrong, at one threshold and area range."""
-        column = len(self.areas) + area
-        return (self.flags[:, column] >> np.uint16(threshold)) & np.uint16(1) == 1
+        return _bit(self.flags[:, len(self.areas) + area], threshold)
 
     @cached_property
     def is_found(self) -> Bool[np.ndarray, "objects"]:
@@ -98,6 +97,10 @@ class MatchTable:
         return sum_by_label(
             ones, labels[is_evaluated], images[is_evaluated], self.n_labels, weights
         )
+
+
+def _bit(words: UInt16[np.ndarray, "n"], place: int) -> Bool[np.ndarray, "n"]:
+    return np.asarray((words >> np.uint16(place)) & np.uint16(1) == 1)
 
 
 def match(
@@ -196,7 +199,8 @@ def _match_labels(
     """Match under given labels; label `n_labels` sets a detection aside."""
     placed = place_boxes(detections, truth, convention)
     labels = _without_silent_images(detections, truth, detection_labels, n_labels, convention)
-    by_label, starts, boxes = _arrange(detections, placed, labels, n_labels)
+    images = as_array(detections.image_index)
+    by_label, starts, boxes = _arrange(detections, placed, labels, images, n_labels)
     objects = _arrange_objects(truth, placed, truth_labels, n_labels, convention)
     n = len(detections)
     flags = np.zeros((n, 2 * len(areas)), np.uint16)
@@ -215,7 +219,7 @@ def _match_labels(
         detection_labels=labels,
         truth_labels=truth_labels,
         confidence=placed.confidence,
-        detection_images=detections.image_index,
+        detection_images=images,
         truth_images=truth.image_index,
         truth_areas=truth.areas,
         is_counted_truth=~objects.is_ignored,
@@ -235,18 +239,23 @@ def arrange_by_image(
     """Give boxes and objects as the kernels take them, labels left aside."""
     placed = place_boxes(detections, truth, convention)
     zeros = [np.zeros(len(boxes), np.int32) for boxes in (detections, truth)]
-    _, _, boxes = _arrange(detections, placed, zeros[0], 1)
+    images = as_array(detections.image_index)
+    _, _, boxes = _arrange(detections, placed, zeros[0], images, 1)
     return boxes, _arrange_objects(truth, placed, zeros[1], 1, convention)
 
 
 def _arrange(
-    detections: Detections, placed: "PlacedBoxes", labels: Int[np.ndarray, "n"], n_labels: int
-) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "labels"], Boxes]:
+    detections: Detections,
+    placed: "PlacedBoxes",
+    labels: Int[np.ndarray, "n"],
+    images: Int[np.ndarray, "n"],
+    n_labels: int,
+) -> tuple[UInt[np.ndarray, "n"], Int[np.ndarray, "labels"], Boxes]:
     """Order detections by label and confidence for the metrics, and by image for the matching."""
     base = _class_order(detections) if n_labels == 1 else None
     labels = as_array(labels)
     by_label, starts = group_order(labels, n_labels + 1, _surest_first(placed.confidence, base))
-    by_image, offsets = group_order(as_array(detections.image_index), detections.n_images, by_label)
+    by_image, offsets = group_order(images, detections.n_images, by_label)
     return by_label, starts, Boxes(by_image, offsets, labels, placed.xyxy, placed.sizes)
 
 
@@ -258,7 +267,7 @@ def _arrange_objects(
     convention: Matching,
 ) -> Objects:
     """Order objects by image and label, and say which of them ask to be found."""
-    base = _class_order(truth) if n_labels == 1 else np.arange(len(truth), dtype=np.int32)
+    base = _class_order(truth) if n_labels == 1 else np.arange(len(truth), dtype=np.uint32)
     labels = as_array(labels)
     by_label, _ = group_order(labels, n_labels + 1, base)
     by_image, offsets = group_order(as_array(truth.image_index), truth.n_images, by_label)
@@ -298,24 +307,24 @@ def place_boxes(detections: Detections, truth: BoxTruth, convention: Matching) -
     return PlacedBoxes(*(as_array(column) for column in columns))
 
 
-def _class_order(boxes: Detections | BoxTruth) -> Int[np.ndarray, "boxes"]:
+def _class_order(boxes: Detections | BoxTruth) -> UInt[np.ndarray, "boxes"]:
     """Order by image, then class, then file: how pycocotools lists boxes without categories."""
-    in_file = np.arange(len(boxes), dtype=np.int32)
+    in_file = np.arange(len(boxes), dtype=np.uint32)
     by_class, _ = group_order(boxes.class_ids, len(boxes.classes), in_file)
     by_image, _ = group_order(as_array(boxes.image_index), boxes.n_images, by_class)
     return np.asarray(by_image)
 
 
 def _surest_first(
-    confidence: Float[np.ndarray, "n"], base: Int[np.ndarray, "n"] | None
-) -> Int[np.ndarray, "n"]:
+    confidence: Float[np.ndarray, "n"], base: UInt[np.ndarray, "n"] | None
+) -> UInt[np.ndarray, "n"]:
     """Order by confidence; equal ones keep the base order, by default that of the file."""
     if base is None:
         return order_by_confidence(confidence)
     return np.asarray(base[order_by_confidence(as_array(confidence[base]))])
 
 
-def order_by_confidence(confidence: Float[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+def order_by_confidence(confidence: Float[np.ndarray, "n"]) -> UInt[np.ndarray, "n"]:
     """Give the stable order from the surest detection down; ties keep the order of the images.
 
     >>> order_by_confidence(np.array([0.2, 0.9, 0.2])).tolist()

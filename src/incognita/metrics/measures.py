@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from incognita.errors import InvalidDataError
 from incognita.kernels.sums import weighted_sums
+from incognita.shapes import Bool, Float, Int
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,7 +16,7 @@ class Measure:
     """One metric on one set of images, and on resamples of it.
 
     Args:
-        values: The value of the data as they are, then one per bootstrap replicate if there are any.
+        values: The value of the data as they are, then one per bootstrap replicate.
         support: How many images, objects, classes or detections stand behind it.
         reason: Why the value is NaN, where it is.
         parameters: What the value depends on: a threshold, a recall.

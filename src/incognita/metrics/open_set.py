@@ -1,13 +1,12 @@
 """What a detector does with objects it was never taught: found, overlooked or misnamed.
 
-Every function reads a match table (which knows its convention) and optional image weights, and gives
-a `Measure`. Ratios are fractions, also where a public code prints percent.
+Every function reads a match table (which knows its convention) and optional image weights, and
+gives a `Measure`. Ratios are fractions, also where a public code prints percent.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from incognita.containers.classes import Role
 from incognita.containers.detection import BoxTruth, Detections
@@ -25,6 +24,7 @@ from incognita.metrics.measures import (
     ratio,
     undefined,
 )
+from incognita.shapes import Bool, Float
 
 Weights = Float[np.ndarray, "images replicates"]
 
@@ -74,7 +74,7 @@ def mean_average_precision(
     rule: AveragePrecisionRule,
     weights: Weights | None = None,
 ) -> Measure:
-    """mAP over the known classes at the table's first threshold (mAP_k in an open world)."""
+    """Mean AP over the known classes at the table's first threshold (mAP_k in an open world)."""
     weights = every_image_once(table.n_images) if weights is None else weights
     labels = average_precision(table, weights, rule=rule)
     n_truth = labels.n_truth[:n_known]
@@ -143,8 +143,8 @@ def open_set_error_by_objects(
 ) -> Measure:
     """A-OSE as the papers define it: unknown objects that are taken for a known class.
 
-    FN_U^M of FMIYC, appendix C: the object is not found as unknown, and a detection of a known class
-    overlaps it.
+    FN_U^M of FMIYC, appendix C: the object is not found as unknown, and a detection of a known
+    class overlaps it.
     """
     weights = every_image_once(table.n_images) if weights is None else weights
     misnamed = overlaps.is_unknown & overlaps.is_named_known & ~table.is_found
@@ -215,8 +215,8 @@ def wilderness_impact(
     $$ WI = \frac{mean_c\, O_c(i_c)}{mean_c\, (TP_c + FP_c)(i_c)}, \quad
        i_c = \arg\min_i |recall_c(i) - r| $$
 
-    with O_c the detections of class c on unknown objects; a ratio of means, r = 0.8 in the published
-    tables. Not the wilderness impact of Dhamija et al.: see `wilderness_ratio`.
+    with O_c the detections of class c on unknown objects; a ratio of means, r = 0.8 in the
+    published tables. Not the wilderness impact of Dhamija et al.: see `wilderness_ratio`.
     """
     weights = every_image_once(table.n_images) if weights is None else weights
     n_truth = table.n_truth(weights)[:n_known]
@@ -246,10 +246,11 @@ def wilderness_ratio(
 ) -> Measure:
     r"""Wilderness impact as first defined: how much precision unknown images cost.
 
-    $$ WI = P_{closed} / P_{open} - 1 $$ with P the mean over known classes of the precision at a recall
-    (the best at that recall or above), on images without unknown objects, and on these together with
-    images of unknown objects only. Dhamija et al., The overlooked elephant of object detection, WACV
-    2020; recalls 0.1, 0.3 and 0.5 there. Images with both kinds of objects are in neither set.
+    $$ WI = P_{closed} / P_{open} - 1 $$ with P the mean over known classes of the precision at a
+    recall (the best at that recall or above), on images without unknown objects, and on these
+    together with images of unknown objects only. Dhamija et al., The overlooked elephant of object
+    detection, WACV 2020; recalls 0.1, 0.3 and 0.5 there. Images with both kinds of objects are in
+    neither set.
     """
     weights = every_image_once(table.n_images) if weights is None else weights
     n_known = truth.classes.n_known

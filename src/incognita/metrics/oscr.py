@@ -2,7 +2,7 @@ r"""Recognizing known rows correctly while letting few unknown rows in.
 
 A threshold accepts the rows below it. Of those, known rows count when their class was also named
 correctly, and unknown rows are mistakes (Dhamija et al., Reducing Network Agnostophobia, NeurIPS
-2018, equation 4):
+2018):
 
 $$ \text{CCR}(t) = \frac{|\{\text{known}, \text{correct}, s < t\}|}{|\text{known}|}, \qquad
    \text{FPR}(t) = \frac{|\{\text{unknown}, s < t\}|}{|\text{unknown}|}. $$
@@ -15,10 +15,10 @@ accuracy. pytorch-ood decides the same way.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64, Real
 
 from incognita.metrics.score_checks import as_mask, as_scores, as_truth, check_share
 from incognita.metrics.tie_groups import tie_groups
+from incognita.shapes import Bool, Float64, Real
 
 FPR_TOLERANCE = 1e-12  # 1 - 0.9 is a little less than 0.1, and must still hold 1 row of 10
 

@@ -16,7 +16,6 @@ torchmetrics says 0.50 in float32. Here scores are only ever compared.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64, Real
 
 from incognita.errors import InvalidDataError
 from incognita.kernels.ranking import LANES, sweep_replicates, sweep_scores, sweep_weights
@@ -28,6 +27,7 @@ from incognita.metrics.score_checks import (
     check_weights,
 )
 from incognita.metrics.tie_groups import TieGroups, tie_groups
+from incognita.shapes import Bool, Float, Float64, Real
 
 RECALL = 0.95
 

@@ -15,11 +15,11 @@ pytorch-ood's `aurra`, makes the number depend on how the file was written.)
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64, Real
 
 from incognita.errors import InvalidDataError
 from incognita.metrics.score_checks import as_mask, as_scores
 from incognita.metrics.tie_groups import tie_groups
+from incognita.shapes import Bool, Float, Float64, Real
 
 
 class RiskCoverage(NamedTuple):
@@ -68,7 +68,7 @@ def excess_aurc(
     r"""Give how far the area lies above that of the same errors in the best order.
 
     The best order refuses wrong rows first. Its area is summed exactly, where Geifman et al.
-    (Bias-Reduced Uncertainty Estimation, ICLR 2019, equation 4) take the limit of many rows,
+    (Bias-Reduced Uncertainty Estimation, ICLR 2019) take the limit of many rows,
     $r + (1 - r) \ln(1 - r)$ with r the share of wrong rows.
 
     >>> excess_aurc(np.array([1, 2, 3]), np.array([False, False, True]))

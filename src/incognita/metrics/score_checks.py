@@ -5,10 +5,10 @@ compiled once per kind of array, meet only one kind.
 """
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64
 
 from incognita.containers.checks import as_array
 from incognita.errors import InvalidDataError
+from incognita.shapes import Bool, Float, Float64
 
 
 def as_scores(unknown_score: np.ndarray) -> Float[np.ndarray, "rows"]:

@@ -8,10 +8,10 @@ from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from incognita.containers.detection import Detections
 from incognita.errors import InvalidDataError
+from incognita.shapes import Float
 
 
 class Aggregation(Enum):
@@ -40,8 +40,8 @@ def image_uncertainty(
 ) -> Float[np.ndarray, "images"]:
     """One uncertainty per image from those of its detections.
 
-    An image without a detection is infinitely uncertain: it is rejected at every threshold. The public
-    code writes 1e12 for it, which decides the same.
+    An image without a detection is infinitely uncertain: it is rejected at every threshold. The
+    public code writes 1e12 for it, which decides the same.
 
     Args:
         detections: What was found, image by image.
@@ -101,8 +101,8 @@ def balanced_accuracy_saod(
     """Balanced accuracy as the public SAOD code reads it: one ROC point past the threshold.
 
     The code takes the first point of scikit-learn's ROC curve, from which collinear points are
-    dropped, whose uncertainty exceeds the threshold; if there is none it takes the curve's start and
-    reports 0.
+    dropped, whose uncertainty exceeds the threshold; if there is none it takes the curve's start
+    and reports 0.
     """
     _check_both(known, unknown)
     levels, counts = np.unique(np.concatenate([known, unknown]), return_inverse=True)

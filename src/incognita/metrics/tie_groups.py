@@ -7,7 +7,8 @@ of rows inside a group never matters.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Real, Shaped
+
+from incognita.shapes import Bool, Float, Int, Real, Shaped
 
 
 class TieGroups(NamedTuple):

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -73,13 +73,38 @@ class Result:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "Result":
         """Read a record back; a field that is missing or unknown is refused."""
-        fields = {name: value for name, value in record.items() if name != "direction"}
+        given = {name: value for name, value in record.items() if name != "direction"}
+        missing = [each.name for each in fields(cls) if each.name not in given]
         try:
+            if missing:
+                raise ValueError(f"it has no {missing[0]}")
             for name in ("value", "low", "high"):
-                fields[name] = math.nan if fields[name] is None else float(fields[name])
-            return cls(**fields)
+                given[name] = math.nan if given[name] is None else float(given[name])
+            return cls(**given)
         except (KeyError, TypeError, ValueError) as error:
             shown = json.dumps(record)[:200]
             raise InvalidDataError(
                 f"This is not the record of a result: {shown} ({error})."
             ) from error
+
+
+@dataclass(frozen=True)
+class ClassThreshold:
+    """The confidence from which detections of a class are worth keeping, and the LRP it gives.
+
+    Both are NaN for a class without objects; the threshold also for one without a true positive.
+    """
+
+    class_name: str
+    threshold: float
+    optimal_lrp: float
+    objects: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the record for a JSON file; NaN becomes null."""
+        return {
+            "class": self.class_name,
+            "threshold": None if math.isnan(self.threshold) else self.threshold,
+            "optimal_lrp": None if math.isnan(self.optimal_lrp) else self.optimal_lrp,
+            "support": {"objects": self.objects},
+        }

@@ -2,21 +2,20 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from incognita.metrics.catalog import get_metric
-from incognita.results.result import Result
+from incognita.results.result import ClassThreshold, Result
 
 
 def certificate_table(results: Sequence[Result]) -> Table:
     """One row per metric and convention, one column per split, grouped as the catalog groups them.
 
-    Shares are in percent, counts as they are; after ± stands half the bootstrap interval over images.
-    Conventions that agree on every split share a row.
+    Shares are in percent, counts as they are; after ± stands half the bootstrap interval over
+    images. Conventions that agree on every split share a row.
     """
     splits = list(dict.fromkeys(result.split for result in results))
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption=CAPTION, caption_justify="left")
@@ -44,24 +43,11 @@ CONVENTIONS = (
 )  # fmt: skip
 CAPTION = (
     "percent, counts for A-OSE; ± half the 95 % bootstrap interval over images; "
-    "– undefined there; ↑ higher is better, ↓ lower is better"
+    "- undefined there; ↑ higher is better, ↓ lower is better"
 )
 
 
-class Threshold(Protocol):
-    """What a row of the table of thresholds needs."""
-
-    @property
-    def class_name(self) -> str: ...
-    @property
-    def threshold(self) -> float: ...
-    @property
-    def optimal_lrp(self) -> float: ...
-    @property
-    def objects(self) -> int: ...
-
-
-def threshold_table(thresholds: Sequence[Threshold]) -> Table:
+def threshold_table(thresholds: Sequence[ClassThreshold]) -> Table:
     """The confidence at which each known class is best cut, with a bar for the error it leaves."""
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", title="Where to cut each class")
     table.add_column("class")
@@ -70,14 +56,15 @@ def threshold_table(thresholds: Sequence[Threshold]) -> Table:
     table.add_column("LRP there ↓", justify="right")
     table.add_column("")
     for each in thresholds:
+        name = Text(each.class_name)  # as it is: brackets in a name are no markup
         if math.isnan(each.optimal_lrp):
-            table.add_row(each.class_name, str(each.objects), "–", "–", "[dim]no object[/]")
+            table.add_row(name, str(each.objects), "-", "-", "[dim]no object[/]")
             continue
-        cut = "–" if math.isnan(each.threshold) else f"{each.threshold:.3f}"
+        cut = "-" if math.isnan(each.threshold) else f"{each.threshold:.3f}"
         length = round(30 * each.optimal_lrp)
         bar = f"[red]{'━' * length}[/][dim]{'─' * (30 - length)}[/]"
         lrp = f"{100 * each.optimal_lrp:.1f}"
-        table.add_row(each.class_name, str(each.objects), cut, lrp, bar)
+        table.add_row(name, str(each.objects), cut, lrp, bar)
     return table
 
 
@@ -105,10 +92,10 @@ def _cell(result: Result | None) -> str:
     if result is None:
         return ""
     if math.isnan(result.value):
-        return "–"
+        return "-"
     if get_metric(result.metric).is_count:
-        return f"{result.value:.0f}" + _margin(result, 1, 0)
-    return f"{100 * result.value:.1f}" + _margin(result, 100, 1)
+        return f"{result.value:.0f}" + _margin(result, 1.0, 0)
+    return f"{100 * result.value:.1f}" + _margin(result, 100.0, 1)
 
 
 def _margin(result: Result, scale: float, decimals: int) -> str:

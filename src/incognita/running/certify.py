@@ -1,4 +1,4 @@
-"""From detections and truth to a certificate: every metric, convention and split, with intervals."""
+"""From detections and truth to a certificate: every metric, convention and split."""
 
 import json
 import math
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool
 
+from incognita.benchmarks.readers.files import replacing
 from incognita.containers.classes import Role
 from incognita.containers.detection import BoxTruth, Detections
 from incognita.errors import InvalidDataError, unknown_name
@@ -17,7 +17,7 @@ from incognita.metrics import calibration, conventions
 from incognita.metrics.intervals import bootstrap_weights
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.open_set import images_with_roles
-from incognita.results.result import Result
+from incognita.results.result import ClassThreshold, Result
 from incognita.running.evidence import Evidence
 from incognita.running.measuring import (
     Named,
@@ -28,22 +28,13 @@ from incognita.running.measuring import (
     open_set_codes,
     open_set_papers,
 )
+from incognita.shapes import Bool
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 SPLITS = ("all", "known-only", "unknown-only")
 N_STEPS = len(SPLITS) * 5
-
-
-@dataclass(frozen=True)
-class ClassThreshold:
-    """The confidence from which detections of a class are worth keeping, and the LRP it gives."""
-
-    class_name: str
-    threshold: float
-    optimal_lrp: float
-    objects: int
 
 
 @dataclass(frozen=True)
@@ -74,7 +65,7 @@ class Certificate:
         """Give everything for a JSON file."""
         return {
             "results": [result.as_json() for result in self.results],
-            "thresholds": [_threshold_json(each) for each in self.thresholds],
+            "thresholds": [each.as_json() for each in self.thresholds],
             "notes": list(self.notes),
             "inputs": dict(self.inputs),
         }
@@ -82,10 +73,19 @@ class Certificate:
     def save(self, path: str | Path) -> None:
         """Write everything as JSON; a file that is there is replaced as a whole or not at all."""
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(path.name + ".part")
-        unfinished.write_text(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
-        unfinished.replace(path)
+        if path.is_dir():
+            raise InvalidDataError(
+                f"{path} is a folder, but a file is expected; name one inside it."
+            )
+        text = json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as unfinished:
+                unfinished.write_text(text)
+        except OSError as error:
+            raise InvalidDataError(
+                f"{path} cannot be written: {error.strerror}; name another file."
+            ) from error
 
     def table(self) -> "RenderableType":
         """Give the table that `rich` prints."""
@@ -164,7 +164,7 @@ def _steps(
     on_step: Callable[[str], None] | None,
 ) -> Iterator[Named]:
     is_unknown_only = split == "unknown-only"
-    steps = {
+    steps: dict[str, Callable[[], Named]] = {
         "closed set": lambda: closed_set(evidence, weights),
         "open set": lambda: open_set_papers(evidence, weights, unknown_only=is_unknown_only),
         "open set, public codes": lambda: open_set_codes(evidence, weights),
@@ -188,20 +188,13 @@ def class_thresholds(evidence: Evidence, tau: float | None) -> Iterator[ClassThr
         yield ClassThreshold(name, float(at), float(lrp), int(n))
 
 
-def _threshold_json(each: ClassThreshold) -> dict[str, Any]:
-    return {
-        "class": each.class_name,
-        "threshold": None if math.isnan(each.threshold) else each.threshold,
-        "optimal_lrp": None if math.isnan(each.optimal_lrp) else each.optimal_lrp,
-        "support": {"objects": each.objects},
-    }
-
-
 def _check(tau: float | None, score_floor: float | None, truth: BoxTruth) -> None:
     if tau is not None and not 0 <= tau < 1:
         raise InvalidDataError(f"tau must be at least 0 and below 1, but it is {tau}.")
     if score_floor is not None and math.isnan(score_floor):
         raise InvalidDataError("score_floor must be a number, but it is NaN.")
+    if score_floor is not None and math.isinf(score_floor):
+        raise InvalidDataError(f"score_floor must be finite, but it is {score_floor}.")
     if not truth.n_images:
         raise InvalidDataError("The truth lists no image; there is nothing to certify.")
     if not truth.classes.n_known:
@@ -215,8 +208,8 @@ def _notes(detections: Detections, truth: BoxTruth) -> Iterator[str]:
         yield "There is no detection at all; every recall is 0 and every precision undefined."
     elif not roles[Role.UNKNOWN].any() and truth.is_unknown.any():
         yield (
-            "No detection carries the label unknown: P_U is undefined and R_U is 0. If the detector "
-            "has such a label, name it in the class map."
+            "No detection carries the label unknown: P_U is undefined and R_U is 0. If the "
+            "detector has such a label, name it in the class map."
         )
     if not truth.is_unknown.any():
         yield "No object is unknown: open-set metrics say nothing. Name the known classes."

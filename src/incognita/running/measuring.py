@@ -1,14 +1,13 @@
 """Every metric of a certificate under every convention that defines it.
 
-Each function yields (metric, convention, measure). A convention that does not define a metric is not
-listed: nothing is invented for it.
+Each function yields (metric, convention, measure). A convention that does not define a metric is
+not listed: nothing is invented for it.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from incognita.metrics import calibration, conventions
 from incognita.metrics.conventions import AREA, FMIYC_AREA, OWOD_AREA, POINTS_11, POINTS_101
@@ -29,6 +28,7 @@ from incognita.metrics.open_set import (
     wilderness_ratio,
 )
 from incognita.running.evidence import Evidence
+from incognita.shapes import Float
 
 Weights = Float[np.ndarray, "images replicates"]
 Named = Iterator[tuple[str, str, Measure]]

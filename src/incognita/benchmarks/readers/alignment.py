@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int, Shaped
 
 from incognita.benchmarks.readers.records import Refuse
+from incognita.shapes import Bool, Int, Shaped
 
 
 class Located(NamedTuple):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Shaped
 
 from incognita.benchmarks.class_map import ClassMap, with_known
 from incognita.benchmarks.readers.alignment import find_classes, find_images, lay_out
@@ -17,6 +16,7 @@ from incognita.benchmarks.readers.records import Records, RepeatedKeyObject, cor
 from incognita.containers.classes import Classes
 from incognita.containers.detection import BoxTruth
 from incognita.errors import InvalidDataError
+from incognita.shapes import Float, Shaped
 
 _PARTS = ("images", "annotations", "categories")
 _NO_SUPERCLASS = (None, "", "none", "None")  # what exporters write where there is none

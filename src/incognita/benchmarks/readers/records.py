@@ -9,9 +9,9 @@ from reprlib import Repr
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
 
 from incognita.errors import InvalidDataError
+from incognita.shapes import Bool, Float, Int, Shaped
 
 Refuse = Callable[[int, str], InvalidDataError]
 

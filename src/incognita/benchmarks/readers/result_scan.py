@@ -4,7 +4,6 @@ from io import BufferedIOBase
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
 
 from incognita.kernels.json_scanning import (
     AFTER_LIST,
@@ -15,6 +14,7 @@ from incognita.kernels.json_scanning import (
     SHORTEST_RECORD,
     scan_results,
 )
+from incognita.shapes import Float, Int, Shaped
 
 _CHUNK = 1 << 20  # bytes; more is not faster
 _ROWS_PER_CHUNK = _CHUNK // SHORTEST_RECORD + 1

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Shaped
 
 from incognita.benchmarks.readers.files import replacing
 from incognita.errors import InvalidDataError, MissingDataError
+from incognita.shapes import Shaped
 
 _NAMES = ("logits", "features")
 

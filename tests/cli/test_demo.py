@@ -1,0 +1,60 @@
+"""`incognita demo`: one command, no file needed, a certificate at the end."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import incognita
+from incognita import cli
+from incognita.cli.app import app
+
+STREET = Path(incognita.__file__).parent / "benchmarks" / "examples" / "street"
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CliRunner:
+    monkeypatch.setattr(cli, "collect_garbage_again", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    return CliRunner()
+
+
+def test_the_demo_runs_in_a_real_process_and_says_where_its_certificate_is(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "incognita.cli", "demo", "--out", "a folder/that is new"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert done.stderr == ""
+    path = tmp_path / "a folder" / "that is new" / "certificate.json"
+    assert done.stdout.endswith(f"\nThe certificate is in {path.resolve()}\n")
+    for words in ("closed set", "open set", "A-OSE ↓", "Where to cut each class", "scooter"):
+        assert (words in done.stdout) == (words != "scooter")
+    document = json.loads(path.read_text())
+    assert document["inputs"]["resamples"] == 200
+
+
+def test_the_demo_is_certify_on_the_files_that_ship_with_the_package(runner):
+    demo = runner.invoke(app, ["demo"])
+    assert demo.exit_code == 0
+    files = []
+    for name in ("truth.json", "detections.json", "classes.toml"):
+        files += [f"--{name.split('.')[0]}", str(STREET / name)]
+    same = runner.invoke(app, ["certify", *files, "--json"])
+    assert Path("demo/certificate.json").read_text() == same.stdout
+
+
+def test_the_demo_has_something_to_show_in_every_group(runner):
+    assert runner.invoke(app, ["demo", "--out", "here"]).exit_code == 0
+    document = json.loads(Path("here/certificate.json").read_text())
+    results = document["results"]
+    assert document["notes"] == []
+    everywhere = [r for r in results if r["split"] == "all"]
+    assert all(r["value"] is not None for r in everywhere)
+    assert all(r["low"] <= r["value"] <= r["high"] for r in everywhere if r["metric"] == "ap")
+    related = [r for r in results if r["metric"] == "ap_superclass"]
+    assert len(related) == 1
+    assert related[0]["value"] > 0

@@ -1,0 +1,248 @@
+"""What a classifier emitted: what the door refuses, and what selecting and joining keep."""
+
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
+from jaxtyping import config as jaxtyping_config
+
+from incognita.containers.classification import ClassifierOutputs, Head
+from incognita.errors import InvalidDataError
+
+HEAD = Head(torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]]), torch.tensor([0.0, 0.5, -1.0]))
+FEATURES = torch.tensor([[1.0, 2.0], [3.0, 4.0], [-1.0, 0.0], [0.0, 0.0]])
+
+
+@pytest.fixture
+def outside_tests():
+    """Nobody but the door checks shapes outside tests: let jaxtyping look away for a moment."""
+    jaxtyping_config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping_config.update("jaxtyping_disable", False)
+
+
+def outputs(**changes: Any) -> ClassifierOutputs:
+    """Everything a classifier may emit, of four images; the first has id 0."""
+    columns = {
+        "image_ids": (0, 7, 5, 3),
+        "logits": HEAD(FEATURES),
+        "features": FEATURES,
+        "labels": torch.tensor([0, 1, 2, 0]),
+        "head": HEAD,
+        "layers": {"stem": torch.arange(12.0).reshape(4, 3)},
+    }
+    return ClassifierOutputs(**(columns | changes))
+
+
+def same(a: ClassifierOutputs, b: ClassifierOutputs) -> bool:
+    mine, theirs = a._columns(), b._columns()
+    return (
+        a.image_ids == b.image_ids
+        and a.head is b.head
+        and mine.keys() == theirs.keys()
+        and all(
+            theirs[name] is None if column is None else torch.equal(column, theirs[name])
+            for name, column in mine.items()
+        )
+    )
+
+
+def mask(*marks: int) -> torch.Tensor:
+    return torch.tensor(marks, dtype=torch.bool)
+
+
+def test_the_head_turns_features_into_logits():
+    assert HEAD(FEATURES[:1]).tolist() == [[1.0, 4.5, 2.0]]
+
+
+def test_outputs_may_be_logits_alone():
+    alone = ClassifierOutputs(("a", "b"), torch.zeros(2, 3))
+    assert alone.image_ids == ("a", "b")
+    assert len(alone) == 2
+    assert alone.features is alone.labels is alone.head is alone.layers is None
+
+
+@pytest.mark.parametrize(
+    ("weight", "bias", "shapes"),
+    [
+        ((2, 3), (3,), "shape [2, 3] and the bias [3]"),
+        ((2, 3), (2, 1), "shape [2, 3] and the bias [2, 1]"),
+        ((2,), (2,), "shape [2] and the bias [2]"),
+    ],
+)
+@pytest.mark.usefixtures("outside_tests")
+def test_a_head_whose_bias_does_not_fit_is_refused(weight, bias, shapes):
+    with pytest.raises(InvalidDataError) as caught:
+        Head(torch.zeros(weight), torch.zeros(bias))
+    assert str(caught.value) == (
+        f"A head needs a weight [classes, d] and a bias [classes], but the weight has {shapes}."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"image_ids": (1, 2)},
+            "ClassifierOutputs need columns of one length, "
+            "but image_ids has 2 rows and logits has 4.",
+        ),
+        (
+            {"features": torch.zeros(3, 2)},
+            "ClassifierOutputs need columns of one length, "
+            "but image_ids has 4 rows and features has 3.",
+        ),
+        (
+            {"labels": torch.zeros(5, dtype=torch.int64)},
+            "ClassifierOutputs need columns of one length, "
+            "but image_ids has 4 rows and labels has 5.",
+        ),
+        (
+            {"layers": {"stem": torch.zeros(1, 2)}},
+            "ClassifierOutputs need columns of one length, "
+            "but image_ids has 4 rows and layers['stem'] has 1.",
+        ),
+        (
+            {"image_ids": (7, 0, 3, 0)},
+            "Image id 0 appears 2 times in ClassifierOutputs; every id must be there once.",
+        ),
+        (
+            {"image_ids": ("b", "a", "c", "b")},
+            "Image id b appears 2 times in ClassifierOutputs; every id must be there once.",
+        ),
+        (
+            {"logits": torch.zeros(4, 5)},
+            "The head gives 3 classes, but logits have 5 columns.",
+        ),
+        (
+            {"features": torch.zeros(4, 7)},
+            "The head takes 2 features, but features have 7 columns.",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("outside_tests")
+def test_columns_that_do_not_fit_are_refused(changes, sentence):
+    with pytest.raises(InvalidDataError) as caught:
+        outputs(**changes)
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize(("name", "width"), [("logits", 3), ("features", 2), ("layers['stem']", 2)])
+def test_a_number_that_is_not_finite_is_refused_with_its_image(name, width, wrong):
+    column = torch.zeros(4, width)
+    column[1, 1] = column[2, 0] = wrong
+    changes = {"layers": {"stem": column}} if name == "layers['stem']" else {name: column}
+    with pytest.raises(InvalidDataError) as caught:
+        outputs(**changes)
+    assert str(caught.value) == (
+        f"{name} of ClassifierOutputs must be finite, but row 1 (image 7) is not; "
+        "look at that image or the model."
+    )
+
+
+@pytest.mark.usefixtures("outside_tests")
+def test_image_ids_may_be_any_list():
+    assert ClassifierOutputs(["a", "b"], torch.zeros(2, 3)).image_ids == ("a", "b")
+
+
+def test_the_shapes_of_annotations_are_checked_in_tests():
+    with pytest.raises(TypeCheckError):
+        ClassifierOutputs(("a",), torch.zeros(1, 2, 2))
+
+
+def test_a_mask_selects_from_every_column():
+    kept = outputs()[mask(1, 0, 0, 1)]
+    assert kept.image_ids == (0, 3)
+    assert len(kept) == 2
+    assert torch.equal(kept.logits, HEAD(FEATURES[[0, 3]]))
+    assert kept.features.tolist() == [[1, 2], [0, 0]]
+    assert kept.labels.tolist() == [0, 0]
+    assert kept.layers["stem"].tolist() == [[0, 1, 2], [9, 10, 11]]
+    assert kept.head is HEAD
+
+
+def test_a_mask_may_keep_everything_or_nothing_and_absent_columns_stay_absent():
+    assert same(outputs()[mask(1, 1, 1, 1)], outputs())
+    assert len(outputs()[mask(0, 0, 0, 0)]) == 0
+    bare = outputs(features=None, labels=None, layers=None)[mask(0, 1, 0, 0)]
+    assert bare.image_ids == (7,)
+    assert bare.features is bare.labels is bare.layers is None
+
+
+@pytest.mark.parametrize("n_marks", [0, 3, 5])
+def test_a_mask_of_another_length_is_refused(n_marks):
+    with pytest.raises(InvalidDataError) as caught:
+        outputs()[mask(*[1] * n_marks)]
+    assert str(caught.value) == (
+        f"A mask over ClassifierOutputs needs one mark per row, 4, but {n_marks} came."
+    )
+
+
+def test_there_may_be_no_images():
+    assert ClassifierOutputs.empty(3).logits.shape == (0, 3)
+    empty = ClassifierOutputs.empty(3, HEAD)
+    assert len(empty) == 0
+    assert empty.features.shape == (0, 2)
+    some = outputs(labels=None, layers=None)
+    assert same(ClassifierOutputs.concatenate([empty, some]), some)
+
+
+@given(cut=st.integers(0, 4), has=st.tuples(*[st.booleans()] * 4))
+def test_outputs_cut_in_two_and_joined_again_are_the_same(cut, has):
+    names = [name for name, is_there in zip(OPTIONAL, has, strict=True) if not is_there]
+    whole = outputs(**dict.fromkeys(names))
+    keep = torch.arange(4) < cut
+    assert same(ClassifierOutputs.concatenate([whole[keep], whole[~keep]]), whole)
+
+
+OPTIONAL = ("features", "labels", "head", "layers")
+
+
+@pytest.mark.parametrize("column", ["features", "labels", "layers"])
+def test_parts_with_different_columns_cannot_be_joined(column):
+    first, second = outputs(), outputs(image_ids=(10, 11, 12, 13), **{column: None})
+    everything = ["features", "labels", "layers['stem']", "logits"]
+    missing = [name for name in everything if not name.startswith(column)]
+    with pytest.raises(InvalidDataError) as caught:
+        ClassifierOutputs.concatenate([first, second])
+    assert str(caught.value) == (
+        f"Parts with different columns cannot be joined: {everything} and {missing}."
+    )
+
+
+def test_parts_that_share_an_image_cannot_be_joined():
+    with pytest.raises(InvalidDataError, match="Image id 0 appears 2 times in ClassifierOutputs"):
+        ClassifierOutputs.concatenate([outputs(), outputs(image_ids=(0, 11, 12, 13))])
+
+
+@pytest.mark.parametrize("other", [None, Head(HEAD.weight, HEAD.bias + 1)])
+def test_parts_of_different_models_cannot_be_joined(other):
+    second = outputs(image_ids=(10, 11, 12, 13), head=other)
+    with pytest.raises(InvalidDataError) as caught:
+        ClassifierOutputs.concatenate([outputs(), second])
+    assert str(caught.value) == (
+        "Parts with different heads cannot be joined: they come from different models."
+    )
+
+
+def test_parts_whose_heads_are_equal_copies_can_be_joined():
+    copy = Head(HEAD.weight.clone(), HEAD.bias.clone())
+    second = outputs(image_ids=(10, 11, 12, 13), head=copy)
+    assert len(ClassifierOutputs.concatenate([outputs(), second])) == 8
+
+
+def test_nothing_cannot_be_joined():
+    with pytest.raises(InvalidDataError, match=r"^There is nothing to join; give at least one"):
+        ClassifierOutputs.concatenate([])
+
+
+def test_a_column_cannot_be_replaced():
+    with pytest.raises(FrozenInstanceError):
+        outputs().logits = torch.zeros(4, 3)
+    with pytest.raises(FrozenInstanceError):
+        HEAD.bias = torch.zeros(3)

@@ -1,0 +1,154 @@
+"""Results as a terminal shows them: every cell, once."""
+
+import math
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+from tests.metrics.scene_cases import make_scene
+from tests.oracles.scenes import to_containers
+
+from incognita.metrics.catalog import METRICS
+from incognita.results.result import ClassThreshold, Result
+from incognita.results.tables import CONVENTIONS, certificate_table, threshold_table
+from incognita.running.certify import SPLITS, certify
+
+
+def shown(table: Table) -> list[list[str]]:
+    """The cells of a table as they are printed, row by row, without the empty rows."""
+    console = Console(width=400, color_system=None)
+    columns = [
+        [console.render_str(c) if isinstance(c, str) else c for c in column.cells]
+        for column in table.columns
+    ]
+    rows = [[cell.plain.strip() for cell in row] for row in zip(*columns, strict=True)]
+    return [row for row in rows if any(row)]
+
+
+def record(value: float, convention: str = "paper", split: str = "all", **changes) -> Result:
+    return Result(**({"metric": "lrp"} | changes), convention=convention, split=split, value=value)
+
+
+def undefined(metric: str, split: str = "all") -> Result:
+    return Result(metric, "paper", split, math.nan, reason="there is no object")
+
+
+def test_one_row_per_metric_under_the_name_of_its_group_and_one_column_per_split():
+    table = certificate_table(
+        [
+            record(0.25),
+            record(0.5, split="known-only"),
+            record(0.125, metric="ap", convention="coco"),
+            record(0.75, metric="optimal_lrp"),
+        ]
+    )
+    headers = [column.header for column in table.columns]
+    assert headers == ["metric", "convention", "all", "known-only", "what it is"]
+    assert shown(table) == [
+        ["errors (LRP)", "", "", "", ""],
+        ["LRP ↓", "paper", "25.0", "50.0", "of all detections given"],
+        ["oLRP ↓", "paper", "75.0", "", "at the best threshold per class"],
+        ["closed set", "", "", "", ""],
+        ["AP ↑", "coco", "12.5", "", "known classes, IoU 0.50 to 0.95"],
+    ]
+
+
+def test_conventions_that_agree_everywhere_share_a_row():
+    table = certificate_table(
+        [
+            record(0.25, "saod"),
+            record(0.25, "paper"),
+            record(0.25, "detection-calibration"),
+            record(0.5, "saod", "known-only"),
+            record(0.5, "paper", "known-only"),
+            record(0.75, "detection-calibration", "known-only"),
+        ]
+    )
+    assert shown(table)[1:] == [
+        ["LRP ↓", "paper, saod", "25.0", "50.0", "of all detections given"],
+        ["", "detection-calibration", "25.0", "75.0", ""],
+    ]
+
+
+def test_conventions_with_different_intervals_do_not_share_a_row():
+    table = certificate_table([record(0.5, low=0.25, high=0.75), record(0.5, "saod")])
+    assert [row[2] for row in shown(table)[1:]] == ["50.0 ±25.0", "50.0"]
+
+
+@pytest.mark.parametrize(
+    ("result", "cell"),
+    [
+        (record(0.4567), "45.7"),
+        (record(0.4567, low=0.4, high=0.5), "45.7 ±5.0"),
+        (record(0.0, low=0.0, high=0.0), "0.0 ±0.0"),
+        (record(1.0), "100.0"),
+        (record(37.0, metric="open_set_error"), "37"),
+        (record(37.0, metric="open_set_error", low=30.0, high=50.0), "37 ±10"),
+        (record(0.37, metric="normalized_open_set_error"), "37.0"),
+        (undefined("lrp"), "-"),
+        (undefined("open_set_error"), "-"),
+    ],
+)
+def test_shares_are_in_percent_counts_as_they_are_and_undefined_is_a_dash(result, cell):
+    assert shown(certificate_table([result]))[1][2] == cell
+
+
+def test_a_split_where_a_metric_is_not_given_stays_empty():
+    table = certificate_table([record(0.5, split="all"), undefined("ap_superclass", "known-only")])
+    assert [row[2:4] for row in shown(table) if row[1]] == [["50.0", ""], ["", "-"]]
+
+
+def test_no_result_gives_a_table_without_rows():
+    assert shown(certificate_table([])) == []
+
+
+def test_a_certificate_shows_every_metric_and_every_convention_once():
+    certificate = certify(*to_containers(make_scene("all at once", 0)), n_resamples=0)
+    rows = shown(certificate.table())
+    titles = [row[0] for row in rows if row[0] and row[1]]
+    emitted = dict.fromkeys(result.metric for result in certificate.results)
+    expected = [f"{METRICS[name].title} {METRICS[name].direction.arrow}" for name in emitted]
+    assert sorted(titles) == sorted(expected)
+    groups = [row[0] for row in rows if row[0] and not row[1]]
+    assert groups == ["closed set", "open set", "errors (LRP)", "calibration"]
+    title, given = "", {}
+    for row in rows:
+        title = row[0] or title
+        if row[1]:
+            given.setdefault(title, []).extend(row[1].split(", "))
+    for name, shown_as in zip(emitted, expected, strict=True):
+        conventions = {r.convention for r in certificate.results if r.metric == name}
+        assert sorted(given[shown_as]) == sorted(conventions)
+        assert conventions <= set(CONVENTIONS)
+    assert [column.header for column in certificate.table().columns][2:5] == list(SPLITS)
+
+
+def test_the_meaning_of_a_metric_stands_once_beside_its_first_convention():
+    rows = shown(certificate_table([record(0.25), record(0.5, "saod")]))
+    assert [row[-1] for row in rows] == ["", "of all detections given", ""]
+
+
+def test_thresholds_are_shown_with_three_decimals_and_a_bar():
+    rows = shown(
+        threshold_table(
+            [
+                ClassThreshold("car", 0.12345, 0.5, 40),
+                ClassThreshold("bus", math.nan, 1.0, 2),
+                ClassThreshold("dog", math.nan, math.nan, 0),
+            ]
+        )
+    )
+    assert rows == [
+        ["car", "40", "0.123", "50.0", "━" * 15 + "─" * 15],
+        ["bus", "2", "-", "100.0", "━" * 30],
+        ["dog", "0", "-", "-", "no object"],
+    ]
+
+
+@pytest.mark.parametrize("name", ["car [old]", "[/]", "[red]", ":car:"])
+def test_a_class_name_is_shown_as_it_is_whatever_brackets_it_has(name):
+    thresholds = [ClassThreshold(name, 0.5, 0.5, 1), ClassThreshold(name, math.nan, math.nan, 0)]
+    console = Console(width=120, color_system=None)
+    with console.capture() as capture:
+        console.print(threshold_table(thresholds))
+    assert capture.get().count(name) == 2

@@ -1,0 +1,237 @@
+"""The certificate as a whole: every number it must hold, against the definitions."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from tests.metrics.scene_cases import CASES, make_scene
+from tests.oracles import boxes, calibration, lrp, openset
+from tests.oracles.boxes import restrict, split_images
+from tests.oracles.matching import match as slow_match
+from tests.oracles.scenes import UNKNOWN, Scene, found, real, to_containers
+
+import incognita
+from incognita.containers.classes import Classes, Role
+from incognita.containers.detection import BoxTruth, Detections
+from incognita.errors import InvalidDataError, UnknownNameError
+from incognita.results.result import Result
+from incognita.running.certify import N_STEPS, SPLITS, certify
+
+PUBLISHED = {
+    "ap": {"coco"},
+    "ap50": {"coco", "voc07"},
+    "ap75": {"coco"},
+    "map_known": {"paper", "voc07", "owod", "owdetr", "opendet", "fmiyc"},
+    "unknown_ap": {"paper", "coco", "voc07", "owod", "owdetr", "opendet", "fmiyc"},
+    "unknown_precision": {"paper", "opendet", "fmiyc"},
+    "unknown_recall": {"paper", "owod", "owdetr", "opendet", "fmiyc"},
+    "open_set_error": {"paper", "owod", "owdetr", "opendet", "fmiyc"},
+    "normalized_open_set_error": {"paper", "fmiyc"},
+    "wilderness_impact": {"owod", "owdetr", "opendet", "fmiyc"},
+    "ap_all": {"paper", "coco"},
+    "lrp": {"paper", "saod", "detection-calibration"},
+    "lrp_localization": {"paper", "saod", "detection-calibration"},
+    "lrp_false_positive": {"paper", "saod", "detection-calibration"},
+    "lrp_false_negative": {"paper", "saod", "detection-calibration"},
+    "optimal_lrp": {"paper", "saod", "detection-calibration"},
+    "laece": {"paper", "saod", "detection-calibration"},
+    "laace": {"paper", "detection-calibration"},
+    "d_ece": {"paper", "detection-calibration"},
+}
+
+
+def expected(scene: Scene) -> dict[tuple[str, str], float]:
+    """The slow definitions of one split, by metric and convention."""
+    area = [boxes.average_precision(slow_match(scene, "paper", 0.5, label), "area")
+            for label in scene.known_labels]  # fmt: skip
+    unknown = slow_match(scene, "paper", 0.5, UNKNOWN)
+    numbers = {
+        ("map_known", "paper"): boxes.nan_mean(area),
+        ("unknown_ap", "paper"): boxes.average_precision(unknown, "area"),
+        ("unknown_recall", "paper"): boxes.recall_unknown(scene, "paper", 0.5),
+        ("unknown_recall", "fmiyc"): boxes.recall_unknown(scene, "fmiyc", 0.5),
+        ("unknown_precision", "opendet"): boxes.precision_unknown(scene, "owod", 0.5),
+        ("open_set_error", "paper"): openset.aose_by_objects(scene),
+        ("open_set_error", "owdetr"): openset.aose_by_detections(scene, "owod"),
+        ("normalized_open_set_error", "fmiyc"): openset.nose_by_detections(scene, "fmiyc"),
+        ("ap_all", "paper"): boxes.ap_all(scene, 0.5),
+        ("ap", "coco"): boxes.coco_ap(scene, scene.known_labels),
+        ("laece", "saod"): calibration.laece(scene, "saod"),
+        ("laece", "detection-calibration"): calibration.laece(scene, "detection-calibration"),
+        ("laace", "paper"): calibration.laace(scene, "paper"),
+        ("images_without_detection", "paper"): openset.silent_images(scene),
+    }
+    for name, tau, convention in (("paper", 0.1, "paper"), ("saod", 0.1, "coco")):
+        mean = lrp.mean_lrp(list(lrp.class_lrps(scene, tau, convention).values()))
+        ends = "ties" if name == "paper" else "any"
+        best = lrp.class_optimal_lrps(scene, tau, ends, convention)
+        numbers["lrp", name] = mean.error
+        numbers["lrp_false_positive", name] = mean.false_positives
+        numbers["optimal_lrp", name] = lrp.mean_lrp(list(best.values())).error
+    return numbers
+
+
+@pytest.mark.parametrize(("kind", "seed"), CASES[::2])
+def test_every_split_of_a_certificate_equals_the_definitions_on_those_images(kind, seed):
+    scene = make_scene(kind, seed)
+    certificate = certify(*to_containers(scene), n_resamples=0)
+    for split in SPLITS:
+        images = split_images(scene, split)
+        if not images:
+            continue
+        for (metric, convention), value in expected(restrict(scene, images)).items():
+            ours = certificate.get(metric, convention, split=split).value
+            assert ours == pytest.approx(value, abs=1e-12, nan_ok=True), (metric, convention, split)
+
+
+def test_superclass_ap_is_given_on_unknown_only_images_and_nowhere_else():
+    scene = make_scene("all at once", 1)
+    certificate = certify(*to_containers(scene), n_resamples=0)
+    ours = certificate.get("ap_superclass", split="unknown-only").value
+    assert ours == pytest.approx(boxes.ap_superclass(scene, 0.5), abs=1e-12, nan_ok=True)
+    with pytest.raises(UnknownNameError, match="No result is called 'ap_superclass paper all'"):
+        certificate.get("ap_superclass")
+
+
+def test_a_certificate_holds_every_metric_in_every_convention_that_defines_it():
+    certificate = certify(*to_containers(make_scene("plain", 0)), n_resamples=0)
+    for split in SPLITS:
+        given: dict[str, set[str]] = {}
+        for result in certificate.results:
+            if result.split == split:
+                given.setdefault(result.metric, set()).add(result.convention)
+        for metric, conventions in PUBLISHED.items():
+            assert given[metric] == conventions, (metric, split)
+
+
+def test_intervals_hold_the_value_and_are_the_same_for_the_same_seed():
+    detections, truth = to_containers(make_scene("all at once", 2))
+    first = certify(detections, truth, n_resamples=100, seed=5)
+    again = certify(detections, truth, n_resamples=100, seed=5)
+    other = certify(detections, truth, n_resamples=100, seed=6)
+    assert first.results == again.results or all(
+        same_record(a, b) for a, b in zip(first.results, again.results, strict=True)
+    )
+    assert any(not same_record(a, b) for a, b in zip(first.results, other.results, strict=True))
+    bounded = [r for r in first.results if not math.isnan(r.value) and not math.isnan(r.low)]
+    assert len(bounded) > 50
+    assert all(r.low <= r.high for r in bounded)
+
+
+def same_record(a: Result, b: Result) -> bool:
+    return a.as_json() == b.as_json()
+
+
+def test_the_json_of_a_certificate_is_strict_and_reads_back():
+    certificate = certify(*to_containers(make_scene("plain", 1)), n_resamples=20)
+    text = json.dumps(certificate.as_json(), allow_nan=False)
+    records = json.loads(text)["results"]
+    assert {"metric", "convention", "split", "value", "low", "high", "support"} <= set(records[0])
+    for record, result in zip(records, certificate.results, strict=True):
+        assert same_record(Result.from_json(record), result)
+    undefined = [record for record in records if record["value"] is None]
+    assert undefined
+    assert all(record["reason"] for record in undefined)
+
+
+def test_a_saved_certificate_replaces_the_old_one_whole(tmp_path):
+    certificate = certify(*to_containers(make_scene("plain", 1)), n_resamples=0)
+    path = tmp_path / "new folder" / "certificate.json"
+    certificate.save(path)
+    certificate.save(path)
+    assert len(json.loads(path.read_text())["results"]) == len(certificate.results)
+    assert [each.name for each in path.parent.iterdir()] == ["certificate.json"]
+
+
+def test_thresholds_are_given_for_every_known_class():
+    scene = make_scene("class without truth", 0)
+    certificate = certify(*to_containers(scene), n_resamples=0)
+    slow = lrp.class_optimal_lrps(scene, 0.1, "ties", "paper")
+    for each in certificate.thresholds:
+        assert each.optimal_lrp == pytest.approx(slow[each.class_name].error, nan_ok=True)
+    assert [each.class_name for each in certificate.thresholds] == list(scene.known_labels)
+
+
+def test_a_score_floor_leaves_out_detections_before_anything_else():
+    detections, truth = to_containers(make_scene("plain", 2))
+    floor = float(np.median(detections.confidence))
+    cut = certify(detections, truth, n_resamples=0, score_floor=floor)
+    by_hand = certify(detections[detections.confidence >= floor], truth, n_resamples=0)
+    assert cut.get("lrp").value == by_hand.get("lrp").value
+    assert cut.inputs["score_floor"] == floor
+
+
+def test_tau_changes_every_convention_and_is_recorded():
+    detections, truth = to_containers(make_scene("plain", 2))
+    own = certify(detections, truth, n_resamples=0)
+    assert own.get("laece", "detection-calibration").parameters["tau"] == 0.0
+    given = certify(detections, truth, n_resamples=0, tau=0.3)
+    for convention in ("paper", "saod", "detection-calibration"):
+        assert given.get("laece", convention).parameters["tau"] == 0.3
+
+
+def test_a_detector_without_the_label_unknown_is_certified_with_a_note():
+    scene = Scene(
+        1,
+        [found(0, (0, 0, 9, 9), 0.9, "a")],
+        [real(0, (0, 0, 9, 9), "a"), real(0, (20, 0, 9, 9), UNKNOWN, unknown=True)],
+        ["a"],
+        {},
+    )
+    certificate = certify(*to_containers(scene), n_resamples=0)
+    assert certificate.get("unknown_recall").value == 0.0
+    assert any("No detection carries the label unknown" in note for note in certificate.notes)
+
+
+def test_no_detection_at_all_is_valid():
+    scene = Scene(2, [], [real(0, (0, 0, 9, 9), "a")], ["a"], {})
+    certificate = certify(*to_containers(scene), n_resamples=10)
+    assert certificate.get("ap", "coco").value == 0.0
+    assert certificate.get("images_without_detection").value == 1.0
+    assert certificate.notes[0].startswith("There is no detection at all")
+
+
+def test_detections_of_ignored_classes_are_set_aside_and_counted():
+    classes = Classes(("a", "b"), (Role.KNOWN, Role.IGNORED))
+    truth = BoxTruth([1], [0, 2], [[0, 0, 9, 9], [20, 0, 29, 9]], [0, 1], classes)
+    boxes_found = [[0, 0, 9, 9], [20, 0, 29, 9], [50, 0, 59, 9]]
+    detections = Detections([1], [0, 3], boxes_found, [0.5, 0.9, 0.8], [0, 1, 1], classes)
+    certificate = certify(detections, truth, n_resamples=0)
+    assert certificate.get("ap", "coco").value == pytest.approx(1.0)
+    assert certificate.get("ap_all").value == pytest.approx(1.0)
+    assert "2 detections of ignored classes were set aside." in certificate.notes
+
+
+def test_progress_is_told_step_by_step():
+    told: list[str] = []
+    certify(*to_containers(make_scene("plain", 0)), n_resamples=0, on_step=told.append)
+    assert len(told) == N_STEPS
+    assert told[0] == "all: closed set"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"tau": 1.0}, "tau must be at least 0 and below 1, but it is 1.0"),
+        ({"tau": -0.1}, "tau must be at least 0 and below 1, but it is -0.1"),
+        ({"score_floor": math.nan}, "score_floor must be a number, but it is NaN"),
+        ({"n_resamples": -1}, "n_resamples must be at least 0, but it is -1"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, sentence):
+    with pytest.raises(InvalidDataError, match=sentence):
+        certify(*to_containers(make_scene("plain", 0)), **({"n_resamples": 0} | options))
+
+
+def test_a_truth_without_images_or_known_classes_is_refused():
+    classes = Classes(("a",))
+    with pytest.raises(InvalidDataError, match="lists no image"):
+        certify(Detections.empty([], classes), BoxTruth.empty([], classes))
+    unknown = Classes(("a",), (Role.UNKNOWN,))
+    with pytest.raises(InvalidDataError, match="No class is known"):
+        certify(Detections.empty([1], unknown), BoxTruth.empty([1], unknown))
+
+
+def test_certify_is_part_of_the_public_surface():
+    assert incognita.certify is certify
