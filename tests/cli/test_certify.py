@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
         assert self.code == 0, self.err
         return json.loads(self.out, parse_constant=refuse_constant)
 
-    def results(self, metric: str, convention: str = "paper", split: str = "all") -> dict[str, Any]:
+    def result(self, metric: str, convention: str = "paper", split: str = "all") -> dict[str, Any]:
         wanted = (metric, convention, split)
         found = [
             r
@@ -112,7 +112,7 @@ def test_json_is_all_that_a_real_process_prints(tmp_path):
     outcome = Outcome(done.returncode, done.stdout, done.stderr)
     assert outcome.err == ""
     assert set(outcome.document) == {"results", "thresholds", "notes", "inputs"}
-    assert outcome.results("open_set_error")["value"] > 0
+    assert outcome.result("open_set_error")["value"] > 0
     assert out.read_text() == outcome.out
     assert [path.name for path in out.parent.iterdir()] == ["certificate.json"]
 
@@ -202,7 +202,7 @@ def test_known_makes_every_other_category_unknown(certify):
 def test_without_known_every_category_is_known_but_the_one_called_unknown(certify):
     outcome = certify()
     assert len(outcome.document["thresholds"]) == 8
-    assert outcome.results("unknown_recall")["value"] is None
+    assert outcome.result("unknown_recall")["value"] is None
     assert any("No object is unknown" in note for note in outcome.document["notes"])
 
 
@@ -238,7 +238,7 @@ def certify_wildlife(certify: Call, tmp_path: Path) -> Call:
 
 
 def superclass_ap(outcome: Outcome) -> float:
-    return outcome.results("ap_superclass", split="unknown-only")["value"]
+    return outcome.result("ap_superclass", split="unknown-only")["value"]
 
 
 def test_an_object_with_a_supercategory_of_its_own_has_relatives(certify_wildlife):
@@ -251,21 +251,21 @@ def test_a_class_map_gives_superclasses_and_sets_classes_aside(certify_wildlife,
     text = 'version = 1\nknown = ["dog"]\n'
     bare = certify_wildlife("--classes", write(tmp_path / "bare.toml", text))
     assert superclass_ap(bare) == 0.0
-    assert bare.results("unknown_precision")["support"]["detections"] == 1
+    assert bare.result("unknown_precision")["support"]["detections"] == 1
     text += 'ignored = ["tree"]\n[superclasses]\nanimal = ["dog", "deer"]\n'
     full = certify_wildlife("--classes", write(tmp_path / "full.toml", text))
     assert superclass_ap(full) == 1.0
-    assert full.results("unknown_precision")["value"] is None
+    assert full.result("unknown_precision")["value"] is None
     assert "1 detections of ignored classes were set aside." in full.document["notes"]
 
 
 def test_tau_is_the_iou_of_lrp_and_calibration(certify):
     own, given = certify("--classes", CLASSES), certify("--classes", CLASSES, "--tau", "0.6")
     for metric in ("lrp", "optimal_lrp", "laece"):
-        assert own.results(metric)["parameters"]["tau"] == 0.1
-        assert given.results(metric)["parameters"]["tau"] == 0.6
-    assert own.results("lrp")["value"] < given.results("lrp")["value"]
-    assert own.results("ap", "coco") == given.results("ap", "coco")
+        assert own.result(metric)["parameters"]["tau"] == 0.1
+        assert given.result(metric)["parameters"]["tau"] == 0.6
+    assert own.result("lrp")["value"] < given.result("lrp")["value"]
+    assert own.result("ap", "coco") == given.result("ap", "coco")
     assert given.document["inputs"]["tau"] == 0.6
 
 
@@ -298,8 +298,8 @@ def test_the_seed_decides_the_intervals_and_nothing_else(certify):
 
 def test_an_empty_list_of_detections_is_a_result_too(certify, tmp_path):
     outcome = certify("--classes", CLASSES, detections=write(tmp_path / "none.json", "[]"))
-    assert outcome.results("unknown_recall")["value"] == 0.0
-    assert outcome.results("images_without_detection")["value"] == 1.0
+    assert outcome.result("unknown_recall")["value"] == 0.0
+    assert outcome.result("images_without_detection")["value"] == 1.0
     assert outcome.document["notes"][0].startswith("There is no detection at all")
 
 

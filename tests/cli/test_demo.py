@@ -31,8 +31,8 @@ def test_the_demo_runs_in_a_real_process_and_says_where_its_certificate_is(tmp_p
     assert done.stderr == ""
     path = tmp_path / "a folder" / "that is new" / "certificate.json"
     assert done.stdout.endswith(f"\nThe certificate is in {path.resolve()}\n")
-    for words in ("closed set", "open set", "A-OSE ↓", "Where to cut each class", "scooter"):
-        assert (words in done.stdout) == (words != "scooter")
+    for words in ("closed set", "open set", "A-OSE ↓", "Where to cut each class"):
+        assert words in done.stdout
     document = json.loads(path.read_text())
     assert document["inputs"]["resamples"] == 200
 

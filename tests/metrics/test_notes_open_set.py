@@ -129,7 +129,7 @@ def test_unknown_precision_of_fmiyc_does_not_see_images_without_annotation():
 
 
 def curve(label: str) -> tuple[list[Detection], list[Truth]]:
-    """Of 3 objects: right, wrong, right. Recall 1/3 1/3 2/3, best precision from there 1 2/3 2/3."""
+    """Of 3 objects: right, wrong, right. Recall 1/3 1/3 2/3, best precision 1 2/3 2/3."""
     detections = [
         found(0, at(0), 0.9, label), found(0, FAR, 0.8, label), found(0, at(20), 0.7, label)
     ]  # fmt: skip

@@ -80,7 +80,8 @@ def check_boxes(what: str, xyxy: np.ndarray) -> None:
 
 def check_class_ids(what: str, class_ids: np.ndarray, n_classes: int) -> None:
     """Refuse class ids outside the list of classes."""
-    if len(class_ids) and (class_ids.min() < 0 or class_ids.max() >= n_classes):
+    unsigned = np.ascontiguousarray(class_ids).view(f"u{class_ids.dtype.itemsize}")
+    if len(class_ids) and unsigned.max() >= n_classes:  # a negative id is a large unsigned number
         row = int(np.flatnonzero((class_ids < 0) | (class_ids >= n_classes))[0])
         raise InvalidDataError(
             f"class_ids of {what} must be at least 0 and below the number of classes, "

@@ -31,18 +31,27 @@ def _bin_of(value: float, edges: Array) -> np.uint64:
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def bin_gaps(
     confidence: Array, quality: Array, labels: Array, n_labels: int, edges: Array
-) -> tuple[Array, Array]:
-    """Count, and sum confidence minus quality, per label and bin: one pass over the columns."""
+) -> tuple[Array, Array, bool]:
+    """Count, and sum confidence minus quality, per label and bin: one pass over the columns.
+
+    Also says whether every row was in order; rows that are not are passed over.
+    """
     n_cells = np.uint64(edges.size - 1)
     counts = np.zeros(n_labels * (edges.size - 1), np.int64)
     gaps = np.zeros(n_labels * (edges.size - 1))
+    most = np.uint64(n_labels)  # numba compares unsigned with signed integers as floats
+    is_fine = True
     for i in range(confidence.size):
         value = np.float64(confidence[i])
-        cell = np.uint64(labels[i]) * n_cells + _bin_of(value, edges)
+        label = np.uint64(labels[i])
+        if not value >= 0.0 or value > 1.0 or label >= most:  # the first is true of NaN as well
+            is_fine = False
+            continue
+        cell = label * n_cells + _bin_of(value, edges)
         counts[cell] += 1
         gaps[cell] += value - quality[i]
     shape = (n_labels, edges.size - 1)
-    return counts.reshape(shape), gaps.reshape(shape)
+    return counts.reshape(shape), gaps.reshape(shape), is_fine
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -60,9 +69,10 @@ def weighted_bin_sums(
     Gives [labels, bins + 1, 3, replicates]. Labels from `n_labels` on are passed over.
     """
     sums = np.zeros((n_labels, edges.size - 1, 3, weights.shape[1]))
+    most = np.uint64(n_labels)
     for i in range(confidence.size):
         label = np.uint64(labels[i])
-        if label >= n_labels:
+        if label >= most:
             continue
         value = np.float64(confidence[i])
         cell = sums[label, _bin_of(value, edges)]

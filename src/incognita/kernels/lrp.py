@@ -58,7 +58,7 @@ def optimal_lrp(
             for r in range(n_replicates):
                 n = n_truth[label, r]
                 lrp = (loss[r] * scale + wrong[r] + n - found[r]) / (n + wrong[r])
-                if lrp < best[label, r, 0]:
+                if found[r] > 0 and lrp < best[label, r, 0]:  # not on an image of weight zero
                     best[label, r, 0] = lrp
                     best[label, r, 1] = confidence[i]
                     best[label, r, 2] = loss[r] / found[r]

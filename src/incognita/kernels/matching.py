@@ -47,7 +47,8 @@ class Found(NamedTuple):
     """What is filled in, per detection.
 
     `flags` holds, per area range, the true-positive bits, then as many words of ignored bits; what
-    is neither is false. `iou` and `truth_index` describe the first threshold and area range.
+    is neither is false. `iou` and `truth_index` describe the first threshold and area range; they
+    are empty if nobody asks for them.
     """
 
     flags: Array
@@ -66,6 +67,13 @@ class Group(NamedTuple):
     is_out: Array
     is_free_at: Array
     in_region: Array
+
+
+class Local(NamedTuple):
+    """The boxes of one image, copied in file order; later they are read from cache in any order."""
+
+    corners: Array
+    area: Array
 
 
 class Close(NamedTuple):
@@ -136,12 +144,13 @@ def _insert(close: Close, n: int, place: int, iou: float, bits: int) -> None:
 
 @numba.njit(inline="always")
 def _find_close(
-    i: int, boxes: Boxes, objects: Objects, g: int, g_end: int, pairs: Pairs, least: Array,
+    i: int, k: int, local: Local, objects: Objects, g: int, g_end: int, pairs: Pairs, least: Array,
     close: Close,
 ) -> int:  # fmt: skip
-    """List the objects that detection i could match at the first threshold; gives how many."""
-    x1, y1, x2, y2 = boxes.xyxy[i, 0], boxes.xyxy[i, 1], boxes.xyxy[i, 2], boxes.xyxy[i, 3]
-    own = boxes.sizes[i, 0] * boxes.sizes[i, 1]
+    """List the objects that detection i, row k of the image, could match at the first threshold."""
+    x1, y1 = local.corners[k, 0], local.corners[k, 1]
+    x2, y2 = local.corners[k, 2], local.corners[k, 3]
+    own = local.area[k]
     near = least[0] * (1 - 1e-9)  # a bound that spares most pairs the division, and loses none
     n = 0
     for b in range(g, g_end):
@@ -219,6 +228,14 @@ def _open_group(
 
 
 @numba.njit(inline="always")
+def _copy_image(local: Local, boxes: Boxes, begin: int, stop: int) -> None:
+    for i in range(begin, stop):
+        for side in range(4):
+            local.corners[i - begin, side] = boxes.xyxy[i, side]
+        local.area[i - begin] = boxes.sizes[i, 0] * boxes.sizes[i, 1]
+
+
+@numba.njit(inline="always")
 def _judge(
     i: int, n: int, own: float, is_beyond: bool, close: Close, group: Group, areas: Array,
     full: int, found: Found, objects: Objects, g: int,
@@ -235,7 +252,7 @@ def _judge(
         bits, ignored, q = _take_objects(n, close, group, area, full)
         found.flags[i, area] = bits
         found.flags[i, n_areas + area] = full & ~bits if is_foreign else ignored
-        if area == 0 and q >= 0:
+        if area == 0 and q >= 0 and found.iou.size:
             found.iou[i] = close.iou[q]
             found.truth_index[i] = objects.order[g + close.place[q]]
 
@@ -249,14 +266,20 @@ def match_greedy(
     `least` are the smallest IoUs that match; detections of an image and label beyond `cap` are
     ignored.
     """
+    if boxes.offsets.size == 1:
+        return  # no image
     full = (1 << least.size) - 1
     most = max(1, np.diff(objects.offsets).max())
     shape = (most, areas.shape[0])
     group = Group(np.empty(shape, np.bool_), np.empty(shape, np.int64), np.empty(most, np.bool_))
+    longest = max(1, np.diff(boxes.offsets).max())
+    local = Local(np.empty((longest, 4)), np.empty(longest))
     close = Close(np.empty(most, np.int64), np.empty(most), np.empty(most, np.int64))
     for image in range(boxes.offsets.size - 1):
         begin, stop = boxes.offsets[image], boxes.offsets[image + 1]
         g_end, g_stop = objects.offsets[image], objects.offsets[image + 1]
+        first = begin
+        _copy_image(local, boxes, begin, stop)
         while begin < stop:
             label = boxes.labels[boxes.order[begin]]
             end = _end_of_label(boxes.order, begin, stop, boxes.labels, label)
@@ -268,8 +291,8 @@ def match_greedy(
                 found.ranks[i] = min(a, 65535)
                 n = 0
                 if g < g_end and a < cap:
-                    n = _find_close(i, boxes, objects, g, g_end, pairs, least, close)
-                own = boxes.sizes[i, 0] * boxes.sizes[i, 1]
+                    n = _find_close(i, i - first, local, objects, g, g_end, pairs, least, close)
+                own = local.area[i - first]
                 _judge(i, n, own, a >= cap, close, group, areas, full, found, objects, g)
             begin = end
 
@@ -312,7 +335,7 @@ def match_best(boxes: Boxes, objects: Objects, least: Array, pixel: float, found
                     found.flags[i, 1] = bits
                 elif bits:
                     found.flags[i, 0] = bits & ~taken[best]
-                    if bits & ~taken[best] & 1:
+                    if bits & ~taken[best] & 1 and found.iou.size:
                         found.iou[i] = largest
                         found.truth_index[i] = best
                     taken[best] |= bits

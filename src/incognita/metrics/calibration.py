@@ -25,6 +25,7 @@ from incognita.metrics.measures import (
     every_image_once,
     mean_over,
     n_images_in,
+    sum_along,
     sum_by_label,
     undefined,
 )
@@ -111,9 +112,11 @@ def laece(
     >>> round(laece(p, q, class_ids=np.array([0, 0, 1]), n_classes=2), 6)  # (0.5 + 0.0) / 2
     0.25
     """
-    check_probabilities(confidence)
-    check_class_ids("detections", class_ids, n_classes)
-    counts, gaps = bin_gaps(confidence, quality, class_ids, n_classes, _edges(rule))
+    edges = _edges(rule)
+    counts, gaps, is_fine = bin_gaps(confidence, quality, class_ids, n_classes, edges)
+    if not is_fine:  # found in the same pass; the checks then say what it is
+        check_probabilities(confidence)
+        check_class_ids("detections", class_ids, n_classes)
     truth = np.ones(n_classes, np.bool_) if has_truth is None else has_truth
     errors = _class_errors(counts[..., None], gaps[..., None], rule)
     return float(_mean_of_classes(errors, counts.sum(axis=1)[:, None], truth[:, None], rule)[0])
@@ -127,12 +130,12 @@ def laece_of(
     weights: Float[np.ndarray, "images replicates"] | None = None,
 ) -> Measure:
     """LaECE of matched detections of known classes."""
-    counted = _is_counted(table, n_known)
+    counted = _is_counted(table, n_known, weights)
     if (reason := _unfit(table.confidence, counted)) is not None:
         return _unmeasured(table, weights, reason)
     sums = _bin(table, table.iou, counted, table.detection_labels, n_known, rule, weights)
     errors = _class_errors(sums[:, :, 0], sums[:, :, 1] - sums[:, :, 2], rule)
-    n = sums[:, :, 0].sum(axis=1)
+    n = sum_along(sums[:, :, 0], axis=1)
     return _class_mean(table, errors, n, n_known, rule, weights)
 
 
@@ -147,7 +150,7 @@ def laace_of(
 
     Kuzucu et al., On calibration of object detectors, ECCV 2024.
     """
-    counted = _is_counted(table, n_known, with_ignored=rule.counts_ignored)
+    counted = _is_counted(table, n_known, weights, with_ignored=rule.counts_ignored)
     if (reason := _unfit(table.confidence, counted)) is not None:
         return _unmeasured(table, weights, reason)
     rows = np.flatnonzero(counted)
@@ -175,7 +178,7 @@ def d_ece_of(
     be matched at IoU 0.5. Ten bins, as in the public toolbox, which has no detections of classes
     without objects (`skips_absent`); by default those are false.
     """
-    counted = _is_counted(table, n_known)
+    counted = _is_counted(table, n_known, weights)
     columns = every_image_once(table.n_images) if weights is None else weights
     if skips_absent:
         has_truth = table.n_truth(np.ascontiguousarray(columns[:, :1]))[:, 0] > 0
@@ -209,7 +212,7 @@ def ece(
     rule = replace(D_ECE, n_bins=n_bins)
     labels = np.zeros(len(confidence), np.int32)
     quality = is_correct.astype(np.float64)
-    counts, gaps = bin_gaps(confidence, quality, labels, 1, _edges(rule))
+    counts, gaps, _ = bin_gaps(confidence, quality, labels, 1, _edges(rule))
     return float(_class_errors(counts[..., None], gaps[..., None], rule)[0, 0])
 
 
@@ -291,8 +294,8 @@ def _class_errors(
     rule: CalibrationRule,
 ) -> Float[np.ndarray, "classes replicates"]:
     """Sum over bins of |mean confidence - mean quality| weighted by the bin's share."""
-    totals = np.abs(gaps[:, : rule.n_bins]).sum(axis=1)
-    n = counts.sum(axis=1)
+    totals = sum_along(np.abs(gaps[:, : rule.n_bins]), axis=1)
+    n = sum_along(counts, axis=1)
     errors = np.full(totals.shape, np.nan)
     np.divide(totals, n, out=errors, where=n > 0)
     return errors
@@ -309,10 +312,21 @@ def _mean_of_classes(
 
 
 def _is_counted(
-    table: MatchTable, n_known: int, *, with_ignored: bool = False
+    table: MatchTable,
+    n_known: int,
+    weights: Float[np.ndarray, "images replicates"] | None,
+    *,
+    with_ignored: bool = False,
 ) -> Bool[np.ndarray, "detections"]:
-    is_known = np.asarray(table.detection_labels < n_known)
-    return is_known if with_ignored else is_known & ~table.is_ignored()
+    """Detections of known classes that the matching does not ignore, on images with a weight."""
+    table.check_one_threshold()
+    counted = np.asarray(table.detection_labels < n_known)
+    if not with_ignored:
+        counted &= ~table.is_ignored()
+    if weights is not None:
+        is_used = np.asarray(weights.any(axis=1))
+        counted &= is_used[table.detection_images]
+    return counted
 
 
 def _bin(

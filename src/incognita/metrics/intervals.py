@@ -69,8 +69,8 @@ def bootstrap_weights(
 def interval(replicates: Float[np.ndarray, "replicates"], *, level: float = 0.95) -> Interval:
     """The percentile interval of bootstrap replicates; those that are undefined are left out.
 
-    >>> interval(np.arange(101.0), level=0.9)
-    Interval(low=5.0, high=95.0)
+    >>> interval(np.arange(101.0), level=0.5)
+    Interval(low=25.0, high=75.0)
     """
     if not 0 < level < 1:
         raise InvalidDataError(f"level must lie between 0 and 1, but it is {level}.")

@@ -117,6 +117,7 @@ def optimal_lrp(
 
 
 def _tau(table: MatchTable) -> float:
+    table.check_one_threshold()
     tau = float(table.thresholds[0])
     if not 0 <= tau < 1:
         raise InvalidDataError(f"tau must be at least 0 and below 1, but it is {tau}.")

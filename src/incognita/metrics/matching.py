@@ -46,8 +46,8 @@ class MatchTable:
         is_counted_truth: Objects that ask to be found, whatever their area.
         flags: Per detection, the true-positive bits of each area range, then the ignored bits.
         ranks: Place of each detection among those of its image and label.
-        iou: IoU with the object found at the first threshold; zero where none was.
-        truth_index: That object; means something only where the detection is a true positive.
+        iou: IoU with the object found, zero where none was; only of a table of one threshold.
+        truth_index: That object; it means something only where the detection is a true positive.
         n_images: How many images there are.
     """
 
@@ -64,8 +64,8 @@ class MatchTable:
     is_counted_truth: Bool[np.ndarray, "objects"]
     flags: UInt16[np.ndarray, "detections words"]
     ranks: UInt16[np.ndarray, "detections"]
-    iou: Float[np.ndarray, "detections"]
-    truth_index: Int[np.ndarray, "detections"]
+    iou: Float[np.ndarray, "pairs"]
+    truth_index: Int[np.ndarray, "pairs"]
     by_label: UInt[np.ndarray, "detections"]
     label_starts: Int[np.ndarray, "labels_plus_1"]
     n_images: int
@@ -78,9 +78,18 @@ class MatchTable:
         """Whether each detection is neither right nor wrong, at one threshold and area range."""
         return _bit(self.flags[:, len(self.areas) + area], threshold)
 
+    def check_one_threshold(self) -> None:
+        """Refuse a table of several IoU thresholds, which keeps no pairs to save memory."""
+        if len(self.thresholds) > 1:
+            raise InvalidDataError(
+                f"This metric needs a table matched at one IoU threshold, but it has "
+                f"{len(self.thresholds)}; match again with one."
+            )
+
     @cached_property
     def is_found(self) -> Bool[np.ndarray, "objects"]:
-        """Whether each object was found at the first threshold."""
+        """Whether each object was found; only of a table of one threshold."""
+        self.check_one_threshold()
         found = np.zeros(len(self.truth_labels), np.bool_)
         found[self.truth_index[self.is_true_positive()]] = True
         return found
@@ -204,7 +213,8 @@ def _match_labels(
     objects = _arrange_objects(truth, placed, truth_labels, n_labels, convention)
     n = len(detections)
     flags = np.zeros((n, 2 * len(areas)), np.uint16)
-    found = Found(flags, np.zeros(n, np.uint16), np.zeros(n), np.zeros(n, np.int32))
+    n_pairs = n if len(thresholds) == 1 else 0
+    found = Found(flags, np.zeros(n, np.uint16), np.zeros(n_pairs), np.zeros(n_pairs, np.int32))
     least = convention.least_iou(np.asarray(thresholds, np.float64))
     if convention.pairing is Pairing.BEST:
         match_best(boxes, objects, least, convention.pixel, found)

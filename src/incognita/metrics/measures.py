@@ -8,7 +8,7 @@ import numpy as np
 
 from incognita.errors import InvalidDataError
 from incognita.kernels.sums import weighted_sums
-from incognita.shapes import Bool, Float, Int
+from incognita.shapes import Bool, Float, Int, Real
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,12 +92,22 @@ def sum_by_label(
     return np.asarray(weighted_sums(values, labels, images, weights, n_labels))
 
 
+def sum_along(
+    values: Real[np.ndarray, "*shape"], *, axis: int
+) -> Real[np.ndarray, "*shape_without_axis"]:
+    """Sum so that the last bit of a column does not depend on how many columns there are.
+
+    numpy adds in another order when a single column happens to be contiguous.
+    """
+    return np.asarray(np.ascontiguousarray(np.moveaxis(values, axis, -1)).sum(axis=-1))
+
+
 def mean_over(
     values: Float[np.ndarray, "labels replicates"],
 ) -> Float[np.ndarray, "replicates"]:
     """Mean over the labels that are defined; NaN, without a warning, where none is."""
     is_defined = ~np.isnan(values)
-    totals = np.where(is_defined, values, 0.0).sum(axis=0)
+    totals = sum_along(np.where(is_defined, values, 0.0), axis=0)
     counts = is_defined.sum(axis=0)
     means = np.full(values.shape[1], np.nan)
     np.divide(totals, counts, out=means, where=counts > 0)

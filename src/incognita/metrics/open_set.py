@@ -22,6 +22,7 @@ from incognita.metrics.measures import (
     mean_over,
     n_images_in,
     ratio,
+    sum_along,
     undefined,
 )
 from incognita.shapes import Bool, Float
@@ -85,7 +86,8 @@ def mean_average_precision(
     else:
         has_detections = labels.n_counted[0, :n_known] > 0
         is_nan = has_detections & (rule.absent is Absent.NAN)
-        values = np.where(has_truth, per_class, np.where(is_nan, np.nan, 0.0)).mean(axis=0)
+        filled = np.where(has_truth, per_class, np.where(is_nan, np.nan, 0.0))
+        values = sum_along(filled, axis=0) / n_known
     support = _support(weights, n_truth, int(has_truth[:, 0].sum()))
     reason = None
     if np.isnan(values[0]):
