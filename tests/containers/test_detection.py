@@ -522,3 +522,47 @@ def test_the_caller_may_still_write_to_an_array_of_his_own():
     detections(confidence=confidence, xyxy=xyxy, logits=logits)
     truth(areas=areas)
     assert all(array.flags.writeable for array in (confidence, xyxy, logits, areas))
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "sentence"),
+    [
+        ("confidence", [[0.5], [0.6]], "confidence of Detections must be one column, but an array"),
+        ("confidence", ["high", "low"], "confidence of Detections must be numbers"),
+        ("class_ids", [0.0, 0.7], "class_ids of Detections must be integers, but numbers of type"),
+        ("offsets", [0.0, 2.0], "offsets of Detections must be integers"),
+        ("image_ids", [[7]], "image_ids of Detections must be one column"),
+        ("image_ids", [7.5], "image_ids of Detections must be integers or text, but float64 came"),
+        ("logits", [0.1, 0.2], "logits of Detections must be a matrix of floats"),
+        ("features", [[1.0], [np.nan]], "features of Detections must be finite, but row 1 holds"),
+    ],
+)
+def test_a_column_of_another_kind_is_refused_and_never_cut_to_fit(column, values, sentence):
+    columns = {
+        "image_ids": [7],
+        "offsets": [0, 2],
+        "xyxy": [[0, 0, 4, 4], [1, 1, 5, 5]],
+        "confidence": [0.5, 0.6],
+        "class_ids": [0, 0],
+        "classes": Classes(("car",)),
+    }
+    with pytest.raises(InvalidDataError, match=sentence):
+        Detections(**(columns | {column: values}))
+
+
+def test_ids_of_both_kinds_are_refused_and_no_ids_are_integers():
+    classes = Classes(("car",))
+    with pytest.raises(InvalidDataError, match="must be all integers or all text, but both came"):
+        Detections.empty([1, "one"], classes)
+    assert Detections.empty([], classes).image_ids.dtype == np.int64
+    joined = Detections.concatenate([Detections.empty([], classes), Detections.empty([1], classes)])
+    assert joined.image_ids.tolist() == [1]
+    with pytest.raises(InvalidDataError, match="integers as image ids and others text"):
+        Detections.concatenate([Detections.empty(["a"], classes), Detections.empty([1], classes)])
+
+
+def test_negative_areas_are_refused():
+    with pytest.raises(
+        InvalidDataError, match=r"areas of BoxTruth must not be negative, but row 0"
+    ):
+        BoxTruth([1], [0, 1], [[0, 0, 4, 4]], [0], Classes(("car",)), areas=[-1.0])

@@ -113,5 +113,5 @@ def test_a_method_compared_with_itself_cannot_be_told_apart():
 def test_wrong_input_is_refused():
     with pytest.raises(InvalidDataError, match="need the same replicates, but 2 and 3 came"):
         paired_difference(np.zeros(2), np.zeros(3))
-    with pytest.raises(InvalidDataError, match="level must lie between 0 and 1, but it is 95.0"):
+    with pytest.raises(InvalidDataError, match=r"level must lie between 0 and 1, but it is 95\.0"):
         interval(np.zeros(2), level=95.0)

@@ -116,6 +116,67 @@ def as_rows(what: str, column: str, values: Any, n_columns: int) -> np.ndarray:
     return rows
 
 
+def as_column(what: str, column: str, values: Any) -> np.ndarray:
+    """Give values as one column."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise InvalidDataError(
+            f"{column} of {what} must be one column, "
+            f"but an array of shape {list(array.shape)} came."
+        )
+    return array
+
+
+def as_floats(what: str, column: str, values: Any) -> np.ndarray:
+    """Give values as a column of floats; float32 is kept, because sorting it is twice as fast."""
+    array = as_column(what, column, values)
+    try:
+        return array if array.dtype == np.float32 else array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidDataError(f"{column} of {what} must be numbers: {error}.") from error
+
+
+def as_integers(what: str, column: str, values: Any, dtype: Any) -> np.ndarray:
+    """Give values as a column of integers; a fraction is refused, not cut off."""
+    array = as_column(what, column, values)
+    if array.size and array.dtype.kind not in "iu":
+        raise InvalidDataError(
+            f"{column} of {what} must be integers, but numbers of type {array.dtype} came."
+        )
+    return array.astype(dtype)
+
+
+def as_ids(what: str, image_ids: Any) -> np.ndarray:
+    """Give image ids as one column of integers or of text; numpy would mix the two silently."""
+    if not isinstance(image_ids, np.ndarray):
+        kinds = {isinstance(image_id, str) for image_id in image_ids}
+        if len(kinds) > 1:
+            raise InvalidDataError(
+                f"image_ids of {what} must be all integers or all text, but both came."
+            )
+    array = as_column(what, "image_ids", image_ids)
+    if not array.size:
+        return array.astype(np.int64) if array.dtype.kind == "f" else array
+    if array.dtype.kind not in "iuU":
+        raise InvalidDataError(
+            f"image_ids of {what} must be integers or text, but {array.dtype} came."
+        )
+    return array
+
+
+def as_matrix(what: str, column: str, values: Any) -> np.ndarray:
+    """Give values as a matrix of finite numbers, one row per box."""
+    array = np.asarray(values)
+    array = array.astype(np.float64) if array.dtype.kind in "iu" else array
+    if array.ndim != 2 or array.dtype.kind != "f":
+        raise InvalidDataError(
+            f"{column} of {what} must be a matrix of floats, one row per box, "
+            f"but {array.dtype} of shape {list(array.shape)} came."
+        )
+    check_finite(what, column, array)
+    return array
+
+
 def as_array(values: Any, dtype: Any = None) -> np.ndarray:
     """Give values as a contiguous array that nobody can write to through the container."""
     array = np.ascontiguousarray(values, dtype=dtype)

@@ -12,6 +12,10 @@ import numpy as np
 
 from incognita.containers.checks import (
     as_array,
+    as_floats,
+    as_ids,
+    as_integers,
+    as_matrix,
     as_rows,
     check_boxes,
     check_class_ids,
@@ -61,13 +65,10 @@ class Detections:
 
     def __post_init__(self) -> None:
         _freeze_boxes(self, "Detections")
-        confidence = np.asarray(self.confidence)
-        if confidence.dtype != np.float32:  # float32 is kept: sorting it is twice as fast
-            confidence = confidence.astype(np.float64)
-        _freeze(self, confidence=confidence)
+        _freeze(self, confidence=as_floats("Detections", "confidence", self.confidence))
         for name in ("logits", "features"):
             if getattr(self, name) is not None:
-                _freeze(self, **{name: getattr(self, name)})
+                _freeze(self, **{name: as_matrix("Detections", name, getattr(self, name))})
         check_rows("Detections", **{name: _rows(self, name) for name in _row_columns(self)})
         check_finite("Detections", "confidence", self.confidence)
 
@@ -165,6 +166,11 @@ class BoxTruth:
         _freeze(self, is_difficult=np.asarray(difficult, np.bool_))
         check_rows("BoxTruth", **{name: _rows(self, name) for name in _row_columns(self)})
         check_finite("BoxTruth", "areas", self.areas)
+        if (self.areas < 0).any():
+            row = int(np.flatnonzero(self.areas < 0)[0])
+            raise InvalidDataError(
+                f"areas of BoxTruth must not be negative, but row {row} is {self.areas[row]}."
+            )
 
     def __len__(self) -> int:
         return len(self.xyxy)
@@ -231,9 +237,9 @@ def _freeze_boxes(boxes: Boxes, what: str) -> None:
         subtracted = xyxy[:, 2:] - xyxy[:, :2]
     sizes = as_rows(what, "sizes", subtracted if boxes.sizes is None else boxes.sizes, 2)
     check_finite(what, "sizes", sizes)
-    _freeze(boxes, image_ids=np.asarray(boxes.image_ids), xyxy=xyxy)
-    _freeze(boxes, sizes=sizes, offsets=np.asarray(boxes.offsets, np.int64))
-    _freeze(boxes, class_ids=np.asarray(boxes.class_ids, np.int32))
+    _freeze(boxes, image_ids=as_ids(what, boxes.image_ids), xyxy=xyxy, sizes=sizes)
+    _freeze(boxes, offsets=as_integers(what, "offsets", boxes.offsets, np.int64))
+    _freeze(boxes, class_ids=as_integers(what, "class_ids", boxes.class_ids, np.int32))
     check_unique(what, boxes.image_ids)
     check_offsets(what, boxes.offsets, len(boxes.image_ids), len(xyxy))
     check_class_ids(what, boxes.class_ids, len(boxes.classes))
@@ -282,7 +288,13 @@ def _concatenate(parts: Sequence[B]) -> B:
         absent = [value is None for value in values]
         if any(absent) and not all(absent):
             raise InvalidDataError(f"Some parts have {name} and others do not; give all or none.")
+        widths = {value.shape[1:] for value in values if value is not None}
+        if len(widths) > 1:
+            raise InvalidDataError(f"Parts have {name} of different widths: {sorted(widths)}.")
         columns[name] = None if absent[0] else np.concatenate(values)
-    image_ids = np.concatenate([part.image_ids for part in parts])
+    if len({part.image_ids.dtype.kind for part in parts if len(part.image_ids)}) > 1:
+        raise InvalidDataError("Some parts have integers as image ids and others text; use one.")
+    filled = [part.image_ids for part in parts if len(part.image_ids)] or [first.image_ids]
+    image_ids = np.concatenate(filled)
     offsets = concatenated_offsets(part.offsets for part in parts)
     return replace(first, image_ids=image_ids, offsets=offsets, **columns)

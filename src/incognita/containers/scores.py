@@ -6,7 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from incognita.containers.checks import as_array, check_finite, check_mask, check_parts, check_rows
+from incognita.containers.checks import (
+    as_array,
+    as_column,
+    as_floats,
+    as_ids,
+    check_finite,
+    check_mask,
+    check_parts,
+    check_rows,
+)
 from incognita.errors import InvalidDataError
 from incognita.shapes import Bool
 
@@ -32,12 +41,12 @@ class UnknownScores:
     method: str = ""
 
     def __post_init__(self) -> None:
-        score = np.asarray(self.unknown_score)
-        if score.dtype != np.float32:
-            score = score.astype(np.float64)
-        object.__setattr__(self, "image_ids", as_array(self.image_ids))
+        what = "UnknownScores"
+        score = as_floats(what, "unknown_score", self.unknown_score)
+        truth = as_column(what, "is_unknown", self.is_unknown)
+        object.__setattr__(self, "image_ids", as_array(as_ids(what, self.image_ids)))
         object.__setattr__(self, "unknown_score", as_array(score))
-        object.__setattr__(self, "is_unknown", as_array(self.is_unknown, np.bool_))
+        object.__setattr__(self, "is_unknown", as_array(truth, np.bool_))
         rows = {n: len(getattr(self, n)) for n in ("image_ids", "unknown_score", "is_unknown")}
         check_rows("UnknownScores", **rows)
         check_finite("UnknownScores", "unknown_score", self.unknown_score)

@@ -15,7 +15,7 @@ def certificate_table(results: Sequence[Result]) -> Table:
     """One row per metric and convention, one column per split, grouped as the catalog groups them.
 
     Shares are in percent, counts as they are; after ± stands half the bootstrap interval over
-    images. Conventions that agree on every split share a row.
+    images. Conventions that print alike on every split share a row.
     """
     splits = list(dict.fromkeys(result.split for result in results))
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption=CAPTION, caption_justify="left")
@@ -75,13 +75,19 @@ def _in_groups(results: Sequence[Result]) -> list[str]:
     return sorted(metrics, key=lambda metric: groups.index(get_metric(metric).group))
 
 
+def _place(convention: str) -> tuple[int, str]:
+    """The paper first, then the public codes; a convention we do not know comes last, by name."""
+    known = CONVENTIONS.index(convention) if convention in CONVENTIONS else len(CONVENTIONS)
+    return known, convention
+
+
 def _rows(
     results: Sequence[Result], metric: str, splits: Sequence[str]
 ) -> Iterator[tuple[list[str], list[str]]]:
     """The conventions of a metric and their cells; conventions with equal cells together."""
     mine = {(r.convention, r.split): r for r in results if r.metric == metric}
     rows: dict[tuple[str, ...], list[str]] = {}
-    for convention in sorted({convention for convention, _ in mine}, key=CONVENTIONS.index):
+    for convention in sorted({convention for convention, _ in mine}, key=_place):
         cells = tuple(_cell(mine.get((convention, split))) for split in splits)
         rows.setdefault(cells, []).append(convention)
     for cells, conventions in rows.items():
