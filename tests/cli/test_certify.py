@@ -111,7 +111,7 @@ def test_json_is_all_that_a_real_process_prints(tmp_path):
     )  # fmt: skip
     outcome = Outcome(done.returncode, done.stdout, done.stderr)
     assert outcome.err == ""
-    assert set(outcome.document) == {"results", "thresholds", "notes", "inputs"}
+    assert set(outcome.document) == {"results", "thresholds", "reliability", "notes", "inputs"}
     assert outcome.result("open_set_error")["value"] > 0
     assert out.read_text() == outcome.out
     assert [path.name for path in out.parent.iterdir()] == ["certificate.json"]

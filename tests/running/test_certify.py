@@ -235,3 +235,27 @@ def test_a_truth_without_images_or_known_classes_is_refused():
 
 def test_certify_is_part_of_the_public_surface():
     assert incognita.certify is certify
+
+
+def test_the_reliability_diagram_is_that_of_the_definition():
+    scene = make_scene("plain", 4)
+    certificate = certify(*to_containers(scene), n_resamples=0)
+    pairs = {label: slow_match(scene, "paper", 0.1, label).counted for label in scene.known_labels}
+    for each in certificate.reliability:
+        inside = {
+            label: [m for m in rows if each.low <= m.score < each.high or m.score == each.high == 1]
+            for label, rows in pairs.items()
+        }
+        assert each.detections == sum(len(rows) for rows in inside.values())
+        means = [
+            np.mean([calibration.target_of(m) for m in rows]) for rows in inside.values() if rows
+        ]
+        expected = np.mean(means) if means else math.nan
+        assert each.quality == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+def test_confidences_that_are_no_probabilities_have_no_reliability_diagram():
+    scene = Scene(1, [found(0, (0, 0, 9, 9), 7.0, "a")], [real(0, (0, 0, 9, 9), "a")], ["a"], {})
+    certificate = certify(*to_containers(scene), n_resamples=0)
+    assert certificate.reliability == ()
+    assert "confidences must be between 0 and 1" in str(certificate.get("laece").reason)

@@ -100,12 +100,14 @@ def show(certificate: "Certificate") -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from incognita.results.tables import threshold_table
+    from incognita.results.tables import reliability_table, threshold_table
 
     # a log or a pipe has no width of its own: give the table the room it needs
     console = Console() if sys.stdout.isatty() else Console(width=120)
     console.print(certificate.table())
     console.print(threshold_table(certificate.thresholds))
+    if certificate.reliability:
+        console.print(reliability_table(certificate.reliability))
     for note in certificate.notes:
         console.print(Text.assemble(("note: ", "yellow"), note))
 

@@ -255,6 +255,15 @@ def reliability(
     return Reliability(bounds[:-1], bounds[1:], mean_over(means[0]), mean_over(means[1]), counts)
 
 
+def reliability_of(table: MatchTable, n_known: int, *, n_bins: int = 10) -> Reliability | None:
+    """The reliability diagram of matched detections; None if confidences are no probabilities."""
+    counted = _is_counted(table, n_known, None)
+    if _unfit(table.confidence, counted) is not None:
+        return None
+    columns = table.confidence[counted], table.iou[counted]
+    return reliability(*columns, class_ids=table.detection_labels[counted], n_bins=n_bins)
+
+
 def check_probabilities(confidence: Float[np.ndarray, "n"]) -> None:
     """Refuse confidences that are not between 0 and 1."""
     if (reason := _unfit(confidence)) is not None:

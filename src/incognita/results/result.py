@@ -89,6 +89,26 @@ class Result:
 
 
 @dataclass(frozen=True)
+class ConfidenceBin:
+    """How good detections of about one confidence really are: their mean precision times IoU.
+
+    Means are over classes; NaN where no detection falls into the bin.
+    """
+
+    low: float
+    high: float
+    confidence: float
+    quality: float
+    detections: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the record for a JSON file; NaN becomes null."""
+        means = {"confidence": self.confidence, "quality": self.quality}
+        record = {name: None if math.isnan(value) else value for name, value in means.items()}
+        return {"low": self.low, "high": self.high} | record | {"detections": self.detections}
+
+
+@dataclass(frozen=True)
 class ClassThreshold:
     """The confidence from which detections of a class are worth keeping, and the LRP it gives.
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from incognita.metrics.catalog import get_metric
-from incognita.results.result import ClassThreshold, Result
+from incognita.results.result import ClassThreshold, ConfidenceBin, Result
 
 
 def certificate_table(results: Sequence[Result]) -> Table:
@@ -65,6 +65,25 @@ def threshold_table(thresholds: Sequence[ClassThreshold]) -> Table:
         bar = f"[red]{'━' * length}[/][dim]{'─' * (30 - length)}[/]"
         lrp = f"{100 * each.optimal_lrp:.1f}"
         table.add_row(name, str(each.objects), cut, lrp, bar)
+    return table
+
+
+def reliability_table(bins: Sequence[ConfidenceBin]) -> Table:
+    """What detections of each confidence are worth: a bar that should end at the mark."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", title="Is the confidence honest?")
+    table.add_column("confidence")
+    table.add_column("detections", justify="right")
+    table.add_column("precision x IoU", justify="right")
+    table.add_column("bar: what it is worth, ┃: what it claims")
+    for each in bins:
+        if not each.detections:
+            continue
+        end, mark = round(40 * each.quality), min(39, round(40 * each.confidence))
+        cells = ["━" if k < end else "─" for k in range(40)]
+        cells[mark] = "┃"
+        bar = Text("".join(cells), style="green" if end >= mark else "yellow")
+        span = f"{each.low:.1f} to {each.high:.1f}"
+        table.add_row(span, str(each.detections), f"{100 * each.quality:.1f}", bar)
     return table
 
 

@@ -17,7 +17,7 @@ from incognita.metrics import calibration, conventions
 from incognita.metrics.intervals import bootstrap_weights
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.open_set import images_with_roles
-from incognita.results.result import ClassThreshold, Result
+from incognita.results.result import ClassThreshold, ConfidenceBin, Result
 from incognita.running.evidence import Evidence
 from incognita.running.measuring import (
     Named,
@@ -44,12 +44,15 @@ class Certificate:
     Args:
         results: One record per metric, convention and split.
         thresholds: The LRP-optimal confidence of each known class, on all images.
+        reliability: What detections of each confidence are worth, on all images; empty where
+            confidences are no probabilities.
         notes: What was left out or looks wrong, in sentences.
         inputs: What it was computed from: files, hashes, options.
     """
 
     results: tuple[Result, ...]
     thresholds: tuple[ClassThreshold, ...]
+    reliability: tuple[ConfidenceBin, ...] = ()
     notes: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
 
@@ -66,6 +69,7 @@ class Certificate:
         return {
             "results": [result.as_json() for result in self.results],
             "thresholds": [each.as_json() for each in self.thresholds],
+            "reliability": [each.as_json() for each in self.reliability],
             "notes": list(self.notes),
             "inputs": dict(self.inputs),
         }
@@ -138,6 +142,7 @@ def certify(
     return Certificate(
         tuple(results),
         tuple(class_thresholds(evidence, tau)),
+        tuple(confidence_bins(evidence, tau)),
         tuple(_notes(detections, truth)),
         {"tau": tau, "score_floor": score_floor, "resamples": n_resamples, "seed": seed}
         | dict(inputs or {}),
@@ -186,6 +191,16 @@ def class_thresholds(evidence: Evidence, tau: float | None) -> Iterator[ClassThr
     names = evidence.truth.classes.known_names
     for name, lrp, at, n in zip(names, best.per_class, best.thresholds, n_truth, strict=True):
         yield ClassThreshold(name, float(at), float(lrp), int(n))
+
+
+def confidence_bins(evidence: Evidence, tau: float | None) -> Iterator[ConfidenceBin]:
+    """The reliability diagram of all known-class detections, in ten bins."""
+    table = evidence.table(conventions.PAPER, calibration.PAPER.tau if tau is None else tau)
+    diagram = calibration.reliability_of(table, evidence.n_known)
+    if diagram is None:
+        return
+    for low, high, confidence, quality, n in zip(*diagram, strict=True):
+        yield ConfidenceBin(float(low), float(high), float(confidence), float(quality), int(n))
 
 
 def _check(tau: float | None, score_floor: float | None, truth: BoxTruth) -> None:
