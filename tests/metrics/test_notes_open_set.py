@@ -96,11 +96,11 @@ def test_unknown_recall_has_no_threshold_unless_one_is_given():
     # 1.3 "U-Recall": no score threshold (RandBox keeps 0.15 and more). Three unknown objects.
     truths = [real(0, at(x), UNKNOWN) for x in (0, 20, 40)]
     detections = [found(0, at(0), 0.9, UNKNOWN), found(0, at(20), 0.001, UNKNOWN)]
+    everything = certified(detections, truths)
+    above = certified(detections, truths, score_floor=0.15)
     for convention in ("paper", *CODES):
-        recall = certified(detections, truths).get("unknown_recall", convention)
-        assert recall.value == pytest.approx(2 / 3)
-        floor = certified(detections, truths, score_floor=0.15).get("unknown_recall", convention)
-        assert floor.value == pytest.approx(1 / 3)
+        assert everything.get("unknown_recall", convention).value == pytest.approx(2 / 3)
+        assert above.get("unknown_recall", convention).value == pytest.approx(1 / 3)
 
 
 def test_unknown_recall_without_unknown_detections_is_zero():
@@ -235,8 +235,9 @@ def test_wilderness_impact_is_a_ratio_of_means_at_the_recall_nearest_to_080():
     # 1.3 "WI(r)". a: recall 1/2 1/2 1 1, nearest to 0.8 is the third place: 1 on unknown of 3.
     # b: the second place: 1 of 2. c and d have no detection and are skipped. Ratio of the means
     # (1 + 1) / (3 + 2), where the mean of the ratios would be (1/3 + 1/2) / 2.
+    certificate = wild()
     for name in CODES:
-        impact = wild().get("wilderness_impact", name)
+        impact = certificate.get("wilderness_impact", name)
         assert impact.value == pytest.approx(2 / 5)
         assert impact.parameters == {"recall": 0.8}
 

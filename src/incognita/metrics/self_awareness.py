@@ -41,7 +41,8 @@ def image_uncertainty(
     """One uncertainty per image from those of its detections.
 
     An image without a detection is infinitely uncertain: it is rejected at every threshold. The
-    public code writes 1e12 for it, which decides the same.
+    public code writes 1e12 for it, which decides the same; ranking metrics, which refuse infinity,
+    can be given `np.minimum(uncertainty, 1e12)` as well.
 
     Args:
         detections: What was found, image by image.
