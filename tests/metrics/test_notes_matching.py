@@ -18,6 +18,7 @@ from incognita.metrics.conventions import AREA, get_matching
 from incognita.metrics.detection import average_precision
 from incognita.metrics.matching import MatchTable, match
 from incognita.metrics.measures import every_image_once
+from incognita.metrics.open_set import unknown_recall
 from incognita.running.certify import Certificate, certify
 
 FAR = (400.0, 400.0, 10.0, 10.0)  # where nothing is
@@ -370,3 +371,26 @@ def test_the_hundred_detections_of_coco_are_counted_class_by_class():
 # - "DETR family: top-100 of Q x K before": what a detector keeps is decided before any metric, in
 #   the adapters of a later issue.
 # - repeated ids inside a file: tests/benchmarks/test_coco_reading.py.
+
+
+def test_the_voc_family_refuses_ranges_of_areas():
+    scene = Scene(1, [found(0, (0, 0, 9, 9), 0.5, "a")], [real(0, (0, 0, 9, 9), "a")], ["a"], {})
+    detections, truth = to_containers(scene)
+    with pytest.raises(
+        InvalidDataError, match="The voc convention knows no ranges of areas, but 2"
+    ):
+        match(
+            detections,
+            truth,
+            convention=get_matching("voc"),
+            areas=np.array([[0.0, 10.0], [10.0, 1e10]]),
+        )
+
+
+def test_metrics_of_pairs_refuse_a_table_of_several_thresholds():
+    scene = Scene(1, [found(0, (0, 0, 9, 9), 0.5, "a")], [real(0, (0, 0, 9, 9), "a")], ["a"], {})
+    table = match(*to_containers(scene), thresholds=(0.5, 0.75))
+    with pytest.raises(
+        InvalidDataError, match="needs a table matched at one IoU threshold, but it"
+    ):
+        unknown_recall(table, 1)

@@ -20,8 +20,6 @@ from incognita.metrics.measures import sum_by_label
 from incognita.shapes import Bool, Float, Int, UInt, UInt16
 
 EVERY_AREA = np.array([[0.0, 1e10]])
-
-
 ANY_PAIR = Pairs(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros((0, 0), np.bool_))
 
 
@@ -48,6 +46,8 @@ class MatchTable:
         ranks: Place of each detection among those of its image and label.
         iou: IoU with the object found, zero where none was; only of a table of one threshold.
         truth_index: That object; it means something only where the detection is a true positive.
+        by_label: Detections ordered by label, then from the surest down.
+        label_starts: Where each label begins in that order.
         n_images: How many images there are.
     """
 
@@ -140,6 +140,11 @@ def match(
     ([False, True], [0.0, 0.81])
     """
     _check(detections, truth, thresholds)
+    if convention.pairing is Pairing.BEST and len(areas) > 1:
+        raise InvalidDataError(
+            f"The {convention.name} convention knows no ranges of areas, but {len(areas)} came; "
+            f"leave areas out."
+        )
     labels = detections.classes.labels
     if class_wise:
         n_labels = detections.classes.n_known + 1
