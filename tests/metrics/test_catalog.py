@@ -8,11 +8,26 @@ import pytest
 from incognita.containers.classes import Classes, Role
 from incognita.containers.detection import BoxTruth, Detections
 from incognita.errors import UnknownNameError
-from incognita.metrics.catalog import METRICS, Direction, get_metric
+from incognita.metrics.calibration import brier_score, ece
+from incognita.metrics.catalog import (
+    BOX_METRICS,
+    COLUMN_METRICS,
+    METRICS,
+    Direction,
+    get_metric,
+)
+from incognita.metrics.oscr import ccr_at_fpr, oscr
+from incognita.metrics.ranking import ranking_metrics
+from incognita.metrics.risk_coverage import aurc, excess_aurc
+from incognita.metrics.self_awareness import (
+    balanced_accuracy,
+    detection_awareness_quality,
+    in_distribution_quality,
+)
 from incognita.results.result import Result
 from incognita.running.certify import Certificate, certify
 
-NAMES = sorted(METRICS)
+NAMES = sorted(BOX_METRICS)
 CLASSES = Classes(
     ("car", "dog", "deer", "unknown"),
     (Role.KNOWN, Role.KNOWN, Role.UNKNOWN, Role.UNKNOWN),
@@ -86,7 +101,7 @@ def is_measured(result: Result) -> bool:
 
 
 def test_a_certificate_holds_the_metrics_of_the_catalog_and_no_other(best):
-    assert {result.metric for result in best.results} == set(METRICS)
+    assert {result.metric for result in best.results} == set(BOX_METRICS)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -132,7 +147,7 @@ def test_a_metric_has_a_title_a_group_and_a_meaning(name):
 def test_titles_are_different_and_the_metrics_of_a_group_stand_together():
     titles = [info.title for info in METRICS.values()]
     assert len(set(titles)) == len(titles)
-    groups = [info.group for info in METRICS.values()]
+    groups = [info.group for info in BOX_METRICS.values()]
     assert groups == sorted(groups, key=groups.index)
 
 
@@ -146,3 +161,35 @@ def test_a_name_that_is_not_there_gets_a_suggestion():
     with pytest.raises(UnknownNameError) as caught:
         get_metric("open_set_eror")
     assert str(caught.value) == "No metric is called 'open_set_eror'. Did you mean open_set_error?"
+
+
+def column_values(score: np.ndarray) -> dict[str, float]:
+    """Every metric of columns for scores of five known and five unknown rows."""
+    is_unknown = np.arange(10) >= 5
+    is_correct = np.arange(10) < 5
+    confidence = 1 - score
+    ba = balanced_accuracy(score[:5], score[5:], threshold=0.5).value
+    error = ece(confidence, is_correct)
+    quality = in_distribution_quality(error, error)
+    return {
+        **{name: value for name, value in ranking_metrics(score, is_unknown)._asdict().items()
+           if not name.startswith("n_")},
+        "oscr": oscr(score, is_unknown, is_correct),
+        "ccr_at_fpr": ccr_at_fpr(score, is_unknown, is_correct, fpr=0.2),
+        "aurc": aurc(score, ~is_correct),
+        "excess_aurc": excess_aurc(score, ~is_correct),
+        "ece": error,
+        "brier_score": brier_score(confidence, is_correct),
+        "balanced_accuracy": ba,
+        "in_distribution_quality": quality,
+        "detection_awareness_quality": detection_awareness_quality(ba, quality, quality),
+    }  # fmt: skip
+
+
+def test_metrics_of_columns_are_all_listed_and_get_better_in_their_direction():
+    good = column_values(np.repeat([0.01, 0.99], 5))
+    bad = column_values(np.array([0.9, 0.8, 0.4, 0.3, 0.1, 0.85, 0.7, 0.35, 0.2, 0.05]))
+    assert set(good) == set(COLUMN_METRICS)
+    for name, info in COLUMN_METRICS.items():
+        is_better = good[name] > bad[name]
+        assert is_better == (info.direction is Direction.HIGHER), name

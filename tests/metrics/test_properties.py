@@ -32,7 +32,7 @@ from tests.metrics.test_detection import repeat_images
 from tests.oracles.scenes import UNKNOWN, Scene, found, real, to_containers
 
 from incognita.metrics import conventions
-from incognita.metrics.catalog import METRICS
+from incognita.metrics.catalog import BOX_METRICS
 from incognita.metrics.matching import match
 from incognita.metrics.open_set import (
     NAN_CLASS,
@@ -48,7 +48,7 @@ from incognita.running.certify import SPLITS, certify
 def test_every_metric_is_classified():
     results = certified_as_it_is(0)
     assert {metric for metric, _, _ in results} == set(TRAITS)
-    assert set(TRAITS) == set(METRICS)
+    assert set(TRAITS) == set(BOX_METRICS)
     assert {convention for _, convention, _ in results} == CONTINUOUS | PIXELS
     assert {name for name in RankingMetrics._fields if not name.startswith("n_")} == RANKING
 
@@ -168,7 +168,7 @@ def test_seeing_every_image_twice_changes_no_ratio_and_doubles_every_count(seed)
         certified(repeat_images(scene, np.full(scene.n_images, 2))),
     )
     assert_same(once, twice, keys_with(once, Trait.COPIES))
-    counts = [key for key in once if METRICS[key[0]].is_count]
+    counts = [key for key in once if BOX_METRICS[key[0]].is_count]
     assert_same(once, twice, counts, times=2)
     for key, result in once.items():
         for what, n in result.support.items():

@@ -30,7 +30,8 @@ class MetricInfo(NamedTuple):
 
 _UP, _DOWN = Direction.HIGHER, Direction.LOWER
 
-METRICS: dict[str, MetricInfo] = {
+# of detections, which a certificate holds
+BOX_METRICS: dict[str, MetricInfo] = {
     "ap": MetricInfo("AP", _UP, "closed set", "known classes, IoU 0.50 to 0.95"),
     "ap50": MetricInfo("AP50", _UP, "closed set", "known classes, IoU 0.50"),
     "ap75": MetricInfo("AP75", _UP, "closed set", "known classes, IoU 0.75"),
@@ -70,6 +71,37 @@ METRICS: dict[str, MetricInfo] = {
     "laace": MetricInfo("LaACE", _DOWN, "calibration", "the same, without bins"),
     "d_ece": MetricInfo("D-ECE", _DOWN, "calibration", "confidence against precision"),
 }
+
+_AT_95 = "at 95 % recall of the"
+
+# of scores, confidences and decisions, given as columns
+COLUMN_METRICS: dict[str, MetricInfo] = {
+    "auroc": MetricInfo("AUROC", _UP, "ranking", "an unknown scores above a known; a tie is half"),
+    "aupr_unknown": MetricInfo("AUPR unknown", _UP, "ranking", "average precision of the unknown"),
+    "aupr_known": MetricInfo("AUPR known", _UP, "ranking", "average precision of the known"),
+    "aupr_unknown_trapezoid": MetricInfo("AUPR-out", _UP, "ranking", "by trapezoids, as OpenOOD"),
+    "aupr_known_trapezoid": MetricInfo("AUPR-in", _UP, "ranking", "by trapezoids, as OpenOOD"),
+    "fpr_at_95_unknown_recall": MetricInfo(
+        "FPR@95 unknown", _DOWN, "ranking", f"known flagged {_AT_95} unknown (OpenOOD)"
+    ),
+    "fpr_at_95_known_recall": MetricInfo(
+        "FPR@95 known", _DOWN, "ranking", f"unknown passed {_AT_95} known (FMIYC, VOS, FACETS)"
+    ),
+    "detection_error": MetricInfo("detection error", _DOWN, "ranking", "at the best threshold"),
+    "detection_error_at_95_known_recall": MetricInfo(
+        "detection error@95", _DOWN, "ranking", "that keeps 95 % of the known (FACETS)"
+    ),
+    "oscr": MetricInfo("OSCR", _UP, "ranking", "right answers kept against unknowns passed"),
+    "ccr_at_fpr": MetricInfo("CCR", _UP, "ranking", "right answers kept at a rate of unknowns"),
+    "aurc": MetricInfo("AURC", _DOWN, "ranking", "risk over coverage"),
+    "excess_aurc": MetricInfo("E-AURC", _DOWN, "ranking", "AURC above the best possible"),
+    "ece": MetricInfo("ECE", _DOWN, "calibration", "confidence against accuracy"),
+    "brier_score": MetricInfo("Brier", _DOWN, "calibration", "squared distance from the truth"),
+    "balanced_accuracy": MetricInfo("BA", _UP, "self-awareness", "known accepted, unknown not"),
+    "in_distribution_quality": MetricInfo("IDQ", _UP, "self-awareness", "accurate and calibrated"),
+    "detection_awareness_quality": MetricInfo("DAQ", _UP, "self-awareness", "BA, IDQ, shifted IDQ"),
+}
+METRICS = BOX_METRICS | COLUMN_METRICS
 
 
 def get_metric(name: str) -> MetricInfo:
