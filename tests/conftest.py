@@ -1,14 +1,24 @@
 """What several tests need."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from jaxtyping import config as jaxtyping_config
 
 # The first example may have to wait for numba to compile, which says nothing about the code.
 settings.register_profile("incognita", deadline=None)
 settings.load_profile("incognita")
+
+
+@pytest.fixture
+def outside_tests() -> Iterator[None]:
+    """Nobody but the door checks shapes outside tests: let jaxtyping look away for a moment."""
+    jaxtyping_config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping_config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")

@@ -50,9 +50,9 @@ def test_the_command_of_the_readme_runs_and_prints_its_rows(street):
     assert outcome.exit_code == 0
     shown = " ".join(outcome.output.split())
     # the excerpt of the README is of this very run
-    assert "29.1 ±6.6 - 28.6 ±9.7" in shown
-    assert "A-OSE ↓ paper 37 ±14 0 ±0 12 ±7" in shown
-    assert "75 ±24 0 ±0 22 ±10" in shown
+    assert "29.1 [22.2, 35.4] - 28.6 [18.6, 38.0]" in shown
+    assert "A-OSE ↓ paper 37 [24, 52] 0 [0, 0] 12 [6, 19]" in shown
+    assert "75 [54, 102] 0 [0, 0] 22 [12, 32]" in shown
 
 
 def test_every_option_of_the_readme_exists():

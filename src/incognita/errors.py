@@ -44,6 +44,13 @@ def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UnknownNameErr
     UnknownNameError("No metric is called 'aurco'. Did you mean auroc?")
     """
     known = sorted(choices)
-    close = get_close_matches(name, known, n=1)
-    hint = f"Did you mean {close[0]}?" if close else f"Choose one of: {', '.join(known)}."
-    return UnknownNameError(f"No {kind} is called {name!r}. {hint}")
+    close = get_close_matches(name[:200], known, n=1)
+    if close:
+        hint = f"Did you mean {close[0]}?"
+    elif known:
+        more = ", …" if len(known) > 20 else ""
+        hint = f"Choose one of: {', '.join(known[:20])}{more}."
+    else:
+        hint = "There is none to choose from."
+    shown = name if len(name) <= 60 else f"{name[:60]}…"
+    return UnknownNameError(f"No {kind} is called {shown!r}. {hint}")

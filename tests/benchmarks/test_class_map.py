@@ -131,6 +131,22 @@ def test_a_name_the_file_does_not_have_gets_a_suggestion(class_map: ClassMap) ->
             "unable to parse string as an integer.",
         ),
         (
+            f'version = 1\n[categories]\n{2**63} = "unknown"',
+            f": category id {2**63} is too large; use 64 bits.",
+        ),
+        (
+            f'version = 1\n[categories]\n{-(2**63) - 1} = "unknown"',
+            f": category id {-(2**63) - 1} is too large; use 64 bits.",
+        ),
+        (
+            "version = 1\ncategories = [7]",
+            ": categories is [7], which is wrong: input should be a valid dictionary.",
+        ),
+        (
+            "version = 1\ncategories = 7",
+            ": categories is 7, which is wrong: input should be a valid dictionary.",
+        ),
+        (
             "version = 1\nknown = []",
             ": The list of known classes is empty; leave it out to make every class known, "
             "or name at least one.",
@@ -160,6 +176,12 @@ def test_a_wrong_file_is_answered_with_a_sentence(tmp_path: Path, text: str, sen
     with pytest.raises(InvalidDataError) as caught:
         load_class_map(path)
     assert str(caught.value) == f"{path}{sentence}"
+
+
+def test_a_category_id_may_need_all_64_bits(tmp_path: Path) -> None:
+    text = f'version = 1\n[categories]\n{2**63 - 1} = "a"\n{-(2**63)} = "b"\n'
+    class_map = load_class_map(write(tmp_path, text))
+    assert class_map.categories == {2**63 - 1: "a", -(2**63): "b"}
 
 
 def test_a_missing_file_is_answered_with_a_sentence(tmp_path: Path) -> None:

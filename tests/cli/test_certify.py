@@ -3,11 +3,14 @@
 import hashlib
 import json
 import math
+import os
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from io import StringIO
+import time
+from collections.abc import Callable, Iterator
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +20,7 @@ from typer.testing import CliRunner
 import incognita
 from incognita import cli
 from incognita.cli.app import app
+from incognita.results.tables import WIDE
 
 STREET = Path(incognita.__file__).parent / "benchmarks" / "examples" / "street"
 TRUTH, DETECTIONS, CLASSES = (
@@ -61,7 +65,9 @@ Call = Callable[..., Outcome]
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+def call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Call]:
     """Run a command as `incognita` does, in this process and without touching its settings."""
     monkeypatch.setattr(cli, "_start_fast", lambda: None)
     monkeypatch.setattr(cli, "collect_garbage_again", lambda: None)
@@ -73,7 +79,9 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         code = caught.value.code
         return Outcome(code if isinstance(code, int) else 0, *capsys.readouterr())
 
-    return call
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    yield call
+    signal.signal(signal.SIGINT, on_interrupt)
 
 
 @pytest.fixture
@@ -137,8 +145,16 @@ def test_inputs_trace_a_number_to_its_files(certify):
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         assert inputs[name] == {"path": str(path), "sha256": sha256}
     options = {key: inputs[key] for key in inputs.keys() - {"truth", "detections", "classes"}}
-    assert options == {"tau": None, "score_floor": None, "resamples": 0, "seed": 0}
+    assert options == {
+        "incognita": incognita.__version__,
+        "known": None,
+        "tau": None,
+        "score_floor": None,
+        "resamples": 0,
+        "seed": 0,
+    }
     assert "classes" not in certify().document["inputs"]
+    assert certify("--known", "car, dog").document["inputs"]["known"] == ["car", "dog"]
 
 
 def test_without_json_there_is_a_table_for_people(call):
@@ -147,11 +163,31 @@ def test_without_json_there_is_a_table_for_people(call):
     assert outcome.code == 0
     assert outcome.err == ""
     assert "\x1b" not in outcome.out
-    for words in ("metric", "known-only", "A-OSE ↓", "R_U ↑", "oLRP ↓", "±", "calibration"):
+    for words in ("metric", "known-only", "A-OSE ↓", "R_U ↑", "oLRP ↓", "calibration"):
         assert words in outcome.out
+    assert re.search(r"A-OSE ↓ .* \d+ \[\d+, \d+\] ", outcome.out)
+    assert re.search(r"R_U ↑ .* \d+\.\d \[\d+\.\d, \d+\.\d\] ", outcome.out)
+    assert "what it is" in outcome.out
     cut = outcome.out.index("Where to cut each class")
     assert all(name in outcome.out[cut:] for name in ("person", "bicycle", "car", "bus", "dog"))
-    assert max(map(len, outcome.out.splitlines())) <= 120
+    assert max(map(len, outcome.out.splitlines())) <= WIDE
+
+
+def test_a_split_without_images_shows_dashes_and_one_of_a_single_image_no_interval(
+    call, tmp_path
+):
+    truth = {
+        "images": [{"id": 0}],
+        "categories": [{"id": 0, "name": "car"}],
+        "annotations": [{"id": 0, "image_id": 0, "category_id": 0, "bbox": [0, 0, 9, 9]}],
+    }
+    seen = [{"image_id": 0, "category_id": 0, "bbox": [0, 0, 9, 9], "score": 0.9}]
+    files = ("--truth", write(tmp_path / "gt.json", truth), "--detections")
+    outcome = call("certify", *files, write(tmp_path / "dets.json", seen), "--resamples", 10)
+    assert outcome.code == 0
+    row = next(line for line in outcome.out.splitlines() if line.strip().startswith("AP ↑"))
+    assert row.split()[2:6] == ["coco", "100.0", "100.0", "-"]
+    assert "[" not in row
 
 
 def test_a_table_shows_notes_and_names_as_they_are(call, tmp_path):
@@ -178,14 +214,37 @@ def test_a_file_is_written_beside_the_table_too(call, certify, tmp_path):
 
 
 def test_a_terminal_sees_progress_and_the_output_stays_clean(certify, monkeypatch):
-    class Terminal(StringIO):
+    class Terminal(TextIOWrapper):
         def isatty(self) -> bool:
             return True
 
-    terminal = Terminal()
+    written = BytesIO()
+    terminal = Terminal(written, encoding="utf-8", write_through=True)
     monkeypatch.setattr(sys, "stderr", terminal)
     assert certify().document["results"]
-    assert "calibration" in terminal.getvalue()
+    assert "calibration" in written.getvalue().decode()
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_a_stream_that_knows_only_ascii_gets_a_certificate_too(arguments):
+    done = subprocess.run(
+        [*COMMAND, "certify", "--truth", TRUTH, "--detections", DETECTIONS, "--resamples", "2",
+         *arguments],
+        capture_output=True, check=False, env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "A-OSE" in done.stdout.decode("ascii") or arguments
+    assert not arguments or json.loads(done.stdout)
+
+
+def test_the_package_runs_as_a_module_too():
+    done = subprocess.run(
+        [sys.executable, "-m", "incognita", "--version"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done == subprocess.CompletedProcess(
+        done.args, 0, f"incognita {incognita.__version__}\n", ""
+    )
 
 
 # --- options ---------------------------------------------------------------------------------
@@ -419,11 +478,64 @@ def test_wrong_options_end_with_code_2_and_a_sentence(certify, arguments, senten
     assert_one_sentence(certify(*arguments), 2, sentence)
 
 
+@pytest.mark.parametrize("option", ["truth", "detections", "classes"])
+@pytest.mark.parametrize("way", ["itself", "a link", "another spelling"])
+def test_an_output_that_is_an_input_is_refused_and_the_input_untouched(
+    call, tmp_path, option, way
+):
+    files = {"truth": TRUTH, "detections": DETECTIONS, "classes": CLASSES}
+    for name, path in files.items():
+        files[name] = tmp_path / path.name
+        files[name].write_bytes(path.read_bytes())
+    before = {path: path.read_bytes() for path in files.values()}
+    out = {
+        "itself": files[option],
+        "a link": tmp_path / "link.json",
+        "another spelling": tmp_path / ".." / tmp_path.name / files[option].name,
+    }[way]
+    if way == "a link":
+        out.symlink_to(files[option])
+    given = [each for name, path in files.items() for each in (f"--{name}", path)]
+    outcome = call("certify", *given, "--resamples", 0, "--out", out)
+    assert_one_sentence(outcome, 2, f"--out {out} is one of the inputs; name another file.")
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_links_that_go_in_a_circle_are_no_file(certify, tmp_path):
+    circle = tmp_path / "circle.json"
+    circle.symlink_to(circle)
+    sentence = f"There is no file at {circle}; check the path."
+    assert_one_sentence(certify("--out", tmp_path / "new.json", truth=circle), 3, sentence)
+    assert certify("--out", circle).code == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (OSError(28, "No space left on device", "/x"), "/x: No space left on device."),
+        (OSError(5, "Input/output error"), "The output: Input/output error."),
+        (
+            MemoryError("Unable to allocate 9 EiB"),
+            "There is not enough memory: Unable to allocate 9 EiB; ask for less at once.",
+        ),
+    ],
+)
+def test_a_machine_that_gives_up_ends_with_code_2_and_a_sentence(
+    certify, monkeypatch, error, sentence
+):
+    def give_up(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("incognita.running.certify.certify", give_up)
+    assert_one_sentence(certify(), 2, sentence)
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (("certify", "--truth", TRUTH), "Missing option '--detections'"),
         (("certify", "--resamples", "-1"), "Invalid value for '--resamples'"),
+        (("certify", "--resamples", "100001"), "Invalid value for '--resamples'"),
         (("certify", "--seed", "-1"), "Invalid value for '--seed'"),
         (("certify", "--tau", "much"), "Invalid value for '--tau'"),
         (("certify", "--treshold", "1"), "No such option"),
@@ -445,6 +557,56 @@ def test_an_interrupted_command_ends_with_code_130(certify, monkeypatch):
     monkeypatch.setattr("incognita.running.certify.certify", interrupt)
     outcome = certify()
     assert outcome.code == 130
+    assert "Traceback" not in outcome.err
+
+
+def test_an_interrupt_ends_a_real_process_at_once_and_without_a_traceback():
+    command = [*COMMAND, "certify", "--truth", TRUTH, "--detections", DETECTIONS, "--json"]
+    with subprocess.Popen(
+        [*command, "--resamples", "100000"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            time.sleep(1.5)
+            assert process.poll() is None, "it ended by itself; give it more to do"
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
+
+
+def test_an_interrupt_that_compiled_code_swallowed_stops_before_the_next_step(
+    certify, monkeypatch
+):
+    def swallow(*_: object, on_step: Callable[[str], None], **__: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            on_step("the next one")
+
+    monkeypatch.setattr(cli, "_interrupts", [])
+    monkeypatch.setattr("incognita.running.certify.certify", swallow)
+    outcome = certify()
+    assert (outcome.code, outcome.out) == (130, "")
+    assert "Traceback" not in outcome.err
+
+
+def test_an_interrupt_that_compiled_code_turned_into_another_error_ends_with_code_130(
+    certify, monkeypatch
+):
+    def turn(*_: object, **__: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise SystemError("returned a result with an exception set") from error
+
+    monkeypatch.setattr(cli, "_interrupts", [])
+    monkeypatch.setattr("incognita.running.certify.certify", turn)
+    outcome = certify()
+    assert (outcome.code, outcome.out) == (130, "")
     assert "Traceback" not in outcome.err
 
 

@@ -78,6 +78,49 @@ def test_a_class_without_role_or_superclass_is_refused(roles, superclasses, coun
     )
 
 
+def test_a_list_without_classes_offers_none():
+    with pytest.raises(UnknownNameError) as caught:
+        Classes(()).id_of("car")
+    assert str(caught.value) == "No class is called 'car'. There is none to choose from."
+
+
+def test_a_long_name_and_a_long_list_are_shortened_in_the_sentence():
+    with pytest.raises(UnknownNameError) as caught:
+        Classes(tuple(f"c{k:02}" for k in range(30))).id_of("z" * 100_000)
+    offered = ", ".join(f"c{k:02}" for k in range(20))
+    assert str(caught.value) == f"No class is called '{'z' * 60}…'. Choose one of: {offered}, …."
+
+
+@pytest.mark.usefixtures("outside_tests")
+def test_a_text_is_no_list_of_names():
+    with pytest.raises(InvalidDataError) as caught:
+        Classes("abc")
+    assert str(caught.value) == "Classes need a list of names, but the text 'abc' came."
+
+
+@pytest.mark.usefixtures("outside_tests")
+def test_names_may_come_as_a_list():
+    assert Classes(["car", "bus"]) == Classes(("car", "bus"))
+
+
+@pytest.mark.parametrize("role", ["known", 1, None])
+@pytest.mark.usefixtures("outside_tests")
+def test_a_role_that_is_none_is_refused(role):
+    with pytest.raises(InvalidDataError) as caught:
+        Classes(("car", "bus"), (KNOWN, role))
+    assert str(caught.value) == (
+        f"The role of a class must be Role.KNOWN, Role.UNKNOWN or Role.IGNORED, but {role!r} came."
+    )
+
+
+@pytest.mark.parametrize("above", [7, 0, b"vehicle", ["vehicle"]])
+@pytest.mark.usefixtures("outside_tests")
+def test_a_superclass_that_is_no_name_is_refused(above):
+    with pytest.raises(InvalidDataError) as caught:
+        Classes(("car", "bus"), superclasses=(None, above))
+    assert str(caught.value) == f"A super-class must be a name or None, but {above!r} came."
+
+
 def test_a_class_that_is_listed_twice_is_refused():
     with pytest.raises(InvalidDataError, match=r"^Class 'bus' is listed twice; give each class"):
         Classes(("car", "bus", "bus"))

@@ -8,21 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
-from jaxtyping import config as jaxtyping_config
 
 from incognita.containers.classification import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
 
 HEAD = Head(torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]]), torch.tensor([0.0, 0.5, -1.0]))
 FEATURES = torch.tensor([[1.0, 2.0], [3.0, 4.0], [-1.0, 0.0], [0.0, 0.0]])
-
-
-@pytest.fixture
-def outside_tests():
-    """Nobody but the door checks shapes outside tests: let jaxtyping look away for a moment."""
-    jaxtyping_config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping_config.update("jaxtyping_disable", False)
 
 
 def outputs(**changes: Any) -> ClassifierOutputs:
@@ -180,6 +171,21 @@ def test_a_mask_of_another_length_is_refused(n_marks):
         outputs()[mask(*[1] * n_marks)]
     assert str(caught.value) == (
         f"A mask over ClassifierOutputs needs one mark per row, 4, but {n_marks} came."
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [torch.tensor([0, 1, 2, 3]), [True, False, True, True], slice(0, 2), torch.ones(4, 1) > 0],
+    ids=["index tensor", "list", "slice", "column"],
+)
+@pytest.mark.usefixtures("outside_tests")
+def test_outputs_are_chosen_by_a_mask_of_booleans_and_nothing_else(wrong):
+    with pytest.raises(InvalidDataError) as caught:
+        outputs()[wrong]
+    assert str(caught.value) == (
+        "ClassifierOutputs are chosen by a mask of booleans, one per row, "
+        f"but {repr(wrong)[:80]} came."
     )
 
 

@@ -92,14 +92,40 @@ def test_a_container_counts_boxes_and_images_and_finds_the_image_of_a_box(make):
 @pytest.mark.parametrize("make", [detections, truth])
 def test_sizes_are_subtracted_unless_they_are_given(make):
     assert make().sizes.tolist() == [[4, 4], [3, 6], [0, 4]]
-    exact = [[0.7, 0.3], [3, 6], [0, 4]]
-    assert make(sizes=exact).sizes.tolist() == exact
+    box = [0.7, 0.2, 0.7 + 0.1, 0.2 + 0.3]
+    assert box[2] - box[0] != 0.1
+    exact = [[0.1, 0.3], [3, 6], [0, 4]]
+    boxes = make(xyxy=[box, *SHARED["xyxy"][1:]], sizes=exact)
+    assert boxes.sizes.tolist() == exact
+
+
+@pytest.mark.parametrize("make", [detections, truth])
+def test_sizes_may_differ_from_the_boxes_by_rounding_only(make):
+    assert make(sizes=[[4 + 4e-6, 4], [3, 6], [0, 4]]).sizes[0, 0] == 4 + 4e-6
+    far = [[1e6, 0, 1e6 + 4, 4], [1, 2, 4, 8], [5, 5, 5, 9]]
+    assert len(make(xyxy=far, sizes=[[4.5, 4], [3, 6], [0, 4]])) == 3  # the edge lies far out
+    for wrong in ([4 + 6e-6, 4], [4, 3.9], [-4, 4], [4, 0]):
+        with pytest.raises(InvalidDataError) as caught:
+            make(sizes=[wrong, [3, 6], [0, 4]])
+        assert str(caught.value) == (
+            f"sizes of {type(make()).__name__} must be the widths and heights of the boxes, "
+            f"but row 0 is {[float(x) for x in wrong]} for the box [0.0, 0.0, 4.0, 4.0]."
+        )
+
+
+def test_wrong_sizes_are_named_by_their_row_among_millions():
+    n = (1 << 20) + 3
+    sizes = np.zeros((n, 2))
+    sizes[-1] = 1
+    with pytest.raises(InvalidDataError, match=f"but row {n - 1} is "):
+        BoxTruth([1], [0, n], np.zeros((n, 4)), np.zeros(n, np.int32), CLASSES, sizes=sizes)
 
 
 def test_areas_and_flags_and_superclasses_have_defaults():
     boxes = truth()
     assert boxes.areas.tolist() == [16, 18, 0]
-    assert truth(sizes=[[1, 2], [3, 4], [5, 6]]).areas.tolist() == [2, 12, 30]
+    sizes = [[4 + 1e-6, 4], [3, 6], [0, 4]]
+    assert truth(sizes=sizes).areas[0] == (4 + 1e-6) * 4
     assert boxes.is_crowd.tolist() == boxes.is_difficult.tolist() == [False, False, False]
     assert boxes.superclasses.tolist() == ["vehicle", "animal", None]
 
@@ -196,6 +222,10 @@ SHARED_FAULTS = {
         {"xyxy": [[-1e308, 0, 1e308, 1], [0, 0, 1, 1], [0, 0, 1, 1]]},
         "sizes of {what} must be finite, but row 0 holds [inf  1.].",
     ),
+    "an area that overflows": (
+        {"xyxy": [[0, 0, 4, 4], [0, 0, 1e200, 1e200], [5, 5, 5, 9]]},
+        "Boxes of {what} must have a finite area, but row 1 is [1e+200, 1e+200] large.",
+    ),
     "sizes too few": (
         {"sizes": [[1, 1]]},
         "{what} need columns of one length, but xyxy has 3 rows and sizes has 1.",
@@ -208,6 +238,14 @@ SHARED_FAULTS = {
         {"class_ids": [0, 1, 3]},
         "class_ids of {what} must be at least 0 and below the number of classes, 3, "
         "but row 2 is 3.",
+    ),
+    "class id beyond 32 bits": (
+        {"class_ids": [0, 2**32, 2]},
+        "class_ids of {what} must fit into int32, but row 1 is 4294967296.",
+    ),
+    "offset beyond 64 bits": (
+        {"offsets": np.array([0, 2, 2, 2**64 - 1], np.uint64)},
+        "offsets of {what} must fit into int64, but row 3 is 18446744073709551615.",
     ),
     "class id negative": (
         {"class_ids": [0, -1, 2]},
@@ -272,6 +310,10 @@ def test_columns_that_do_not_fit_are_refused(make, fault):
             "confidence of Detections must be finite, but row 2 holds -inf.",
         ),
         (
+            {"confidence": [0.5, 0.25 + 0.5j, 0.1]},
+            "confidence of Detections must be real numbers, but complex ones came.",
+        ),
+        (
             {"confidence": [0.5]},
             "Detections need columns of one length, but xyxy has 3 rows and confidence has 1.",
         ),
@@ -300,6 +342,22 @@ def test_truth_refuses_columns_of_another_length(column):
     )
 
 
+@pytest.mark.parametrize("column", ["is_crowd", "is_difficult"])
+@pytest.mark.parametrize(
+    ("flags", "kind"), [(["no", "yes", "no"], "<U3"), ([0.0, 1.0, 0.0], "float64")]
+)
+def test_truth_refuses_flags_that_are_neither_booleans_nor_0_and_1(column, flags, kind):
+    with pytest.raises(InvalidDataError) as caught:
+        truth(**{column: flags})
+    assert str(caught.value) == f"{column} of BoxTruth must be booleans, but {kind} came."
+
+
+@pytest.mark.parametrize("column", ["is_crowd", "is_difficult"])
+def test_flags_of_no_object_may_be_an_empty_list(column):
+    empty = BoxTruth([1], [0, 0], np.zeros((0, 4)), [], CLASSES, **{column: []})
+    assert getattr(empty, column).dtype == np.bool_
+
+
 def test_truth_refuses_an_area_that_is_no_number():
     sentence = "areas of BoxTruth must be finite, but row 1 holds inf."
     with pytest.raises(InvalidDataError) as caught:
@@ -322,10 +380,11 @@ def test_a_mask_keeps_boxes_and_every_image(make):
 
 
 def test_a_mask_selects_from_every_column_that_is_there():
-    boxes = detections(features=[[1, 1], [2, 2], [3, 3]], sizes=[[1, 1], [2, 2], [3, 3]])
+    boxes = detections(features=[[1, 1], [2, 2], [3, 3]], sizes=[[4, 4], [3, 6], [0, 4]])
     kept = boxes[boxes.confidence > 0.3]
     assert kept.confidence.tolist() == [0.5, 1.0]
-    assert kept.features.tolist() == kept.sizes.tolist() == [[1, 1], [3, 3]]
+    assert kept.features.tolist() == [[1, 1], [3, 3]]
+    assert kept.sizes.tolist() == [[4, 4], [0, 4]]
     assert kept.logits is None
     objects = truth(is_crowd=[1, 0, 0], areas=[1, 2, 3])[np.array([True, False, True])]
     assert objects.is_crowd.tolist() == [True, False]
@@ -353,6 +412,30 @@ def test_a_mask_of_another_length_is_refused(make, n_marks):
         boxes[np.zeros(n_marks, np.bool_)]
     assert str(caught.value) == (
         f"A mask over {type(boxes).__name__} needs one mark per row, 3, but {n_marks} came."
+    )
+
+
+@pytest.mark.parametrize("make", [detections, truth])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        np.array([0, 1, 2]),
+        np.array([0.0, 1.0, 1.0]),
+        [True, False, True],
+        slice(0, 2),
+        1,
+        np.ones((3, 1), np.bool_),
+        np.bool_(True),
+    ],
+    ids=["index array", "floats", "list", "slice", "integer", "column", "one mark"],
+)
+@pytest.mark.usefixtures("outside_tests")
+def test_boxes_are_chosen_by_a_mask_of_booleans_and_nothing_else(make, wrong):
+    boxes = make()
+    with pytest.raises(InvalidDataError) as caught:
+        boxes[wrong]
+    assert str(caught.value) == (
+        f"{type(boxes).__name__} are chosen by a mask of booleans, one per row, but {wrong!r} came."
     )
 
 
@@ -464,21 +547,22 @@ def test_there_and_back_again_the_detections_are_the_same(drawn, data):
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs", "strange"),
+    ("mine", "theirs", "strange", "hint"),
     [
-        ([7, 0, 9], [7, 0], "9"),
-        ([7, 3, 0], [7, 3], "0"),
-        (["a", "b", "c"], ["a", "b", "cc"], "c"),
-        (["7", "0", "9"], [7, 0, 9], "7"),
-        ([7, 0, 9], ["7", "0", "9"], "7"),
+        ([7, 0, 9], [7, 0], "9", ""),
+        ([7, 3, 0], [7, 3], "0", ""),
+        (["a", "b", "c"], ["a", "b", "cc"], "c", ""),
+        (["7", "0", "9"], [7, 0, 9], "7", " (ids are text here and integers there)"),
+        ([7, 0, 9], ["7", "0", "9"], "7", " (ids are integers here and text there)"),
+        ([7, 0, 9], np.array([7, 0], np.uint32), "9", ""),
     ],
 )
-def test_a_box_on_an_image_that_is_not_listed_is_refused(mine, theirs, strange):
+def test_a_box_on_an_image_that_is_not_listed_is_refused(mine, theirs, strange, hint):
     with pytest.raises(InvalidDataError) as caught:
         detections(image_ids=mine).for_images(np.array(theirs))
     assert str(caught.value) == (
         f"Image id {strange} has detections but is not among the {len(theirs)} images of the "
-        "truth; remove them or add the image."
+        f"truth{hint}; remove them or add the image."
     )
 
 

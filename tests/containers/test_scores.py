@@ -57,6 +57,10 @@ def test_the_truth_may_come_as_0_and_1():
             "unknown_score of UnknownScores must be finite, but row 1 holds nan.",
         ),
         (
+            {"unknown_score": [0.1, 0.2, 1j]},
+            "unknown_score of UnknownScores must be real numbers, but complex ones came.",
+        ),
+        (
             {"unknown_score": [0.1, 0.2, np.inf]},
             "unknown_score of UnknownScores must be finite, but row 2 holds inf.",
         ),
@@ -87,6 +91,20 @@ def test_a_mask_of_another_length_is_refused(n_marks):
         scores()[np.zeros(n_marks, np.bool_)]
     assert str(caught.value) == (
         f"A mask over UnknownScores needs one mark per row, 3, but {n_marks} came."
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [np.array([0, 1, 2]), [True, False, True], slice(0, 2), np.ones((3, 1), np.bool_)],
+    ids=["index array", "list", "slice", "column"],
+)
+@pytest.mark.usefixtures("outside_tests")
+def test_scores_are_chosen_by_a_mask_of_booleans_and_nothing_else(wrong):
+    with pytest.raises(InvalidDataError) as caught:
+        scores()[wrong]
+    assert str(caught.value) == (
+        f"UnknownScores are chosen by a mask of booleans, one per row, but {wrong!r} came."
     )
 
 

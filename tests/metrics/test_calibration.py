@@ -170,7 +170,7 @@ def test_confidences_that_are_no_probabilities_are_refused_or_give_a_reason():
 def test_no_detection_at_all_is_nan_with_a_reason():
     table = table_of(Scene(1, [], [real(0, (0, 0, 9, 9), "a")], ["a"], {}), 0.5)
     assert laece_of(table, 1).reason == "no known class has a detection"
-    assert d_ece_of(table, 1).reason == "there is no detection"
+    assert d_ece_of(table, 1).reason == "no detection is of a known class"
 
 
 def test_brier_score_is_the_mean_squared_distance():

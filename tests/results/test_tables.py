@@ -2,7 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 from rich.table import Table
 from tests.metrics.scene_cases import make_scene
@@ -10,7 +13,14 @@ from tests.oracles.scenes import to_containers
 
 from incognita.metrics.catalog import METRICS
 from incognita.results.result import ClassThreshold, Result
-from incognita.results.tables import CONVENTIONS, certificate_table, threshold_table
+from incognita.results.tables import (
+    BOUNDS,
+    CONVENTIONS,
+    MEDIUM,
+    WIDE,
+    certificate_table,
+    threshold_table,
+)
 from incognita.running.certify import SPLITS, certify
 
 
@@ -72,18 +82,18 @@ def test_conventions_that_agree_everywhere_share_a_row():
 
 def test_conventions_with_different_intervals_do_not_share_a_row():
     table = certificate_table([record(0.5, low=0.25, high=0.75), record(0.5, "saod")])
-    assert [row[2] for row in shown(table)[1:]] == ["50.0 ±25.0", "50.0"]
+    assert [row[2] for row in shown(table)[1:]] == ["50.0 [25.0, 75.0]", "50.0"]
 
 
 @pytest.mark.parametrize(
     ("result", "cell"),
     [
         (record(0.4567), "45.7"),
-        (record(0.4567, low=0.4, high=0.5), "45.7 ±5.0"),
-        (record(0.0, low=0.0, high=0.0), "0.0 ±0.0"),
+        (record(0.4567, low=0.4, high=0.5), "45.7 [40.0, 50.0]"),
+        (record(0.0, low=0.0, high=0.0), "0.0 [0.0, 0.0]"),
         (record(1.0), "100.0"),
         (record(37.0, metric="open_set_error"), "37"),
-        (record(37.0, metric="open_set_error", low=30.0, high=50.0), "37 ±10"),
+        (record(37.0, metric="open_set_error", low=30.0, high=50.0), "37 [30, 50]"),
         (record(0.37, metric="normalized_open_set_error"), "37.0"),
         (undefined("lrp"), "-"),
         (undefined("open_set_error"), "-"),
@@ -91,6 +101,47 @@ def test_conventions_with_different_intervals_do_not_share_a_row():
 )
 def test_shares_are_in_percent_counts_as_they_are_and_undefined_is_a_dash(result, cell):
     assert shown(certificate_table([result]))[1][2] == cell
+
+
+def test_a_narrow_screen_loses_the_meanings_first_and_then_the_intervals():
+    results = [record(0.5, low=0.25, high=0.75)]
+    for width, cells in (
+        (WIDE, ["LRP ↓", "paper", "50.0 [25.0, 75.0]", "of all detections given"]),
+        (WIDE - 1, ["LRP ↓", "paper", "50.0 [25.0, 75.0]"]),
+        (MEDIUM, ["LRP ↓", "paper", "50.0 [25.0, 75.0]"]),
+        (MEDIUM - 1, ["LRP ↓", "paper", "50.0"]),
+    ):
+        table = certificate_table(results, width=width)
+        assert shown(table)[1] == cells
+        assert table.caption.endswith(BOUNDS) == (width >= MEDIUM)
+
+
+def test_brackets_are_explained_only_where_there_are_some():
+    assert BOUNDS not in certificate_table([record(0.5)]).caption
+
+
+@pytest.mark.parametrize("width", [60, 80, 110, 160])
+def test_every_convention_is_printed_however_narrow_the_screen(width):
+    certificate = certify(*to_containers(make_scene("all at once", 0)), n_resamples=5)
+    console = Console(width=width, color_system=None)
+    table = certificate_table(certificate.results, width=width)
+    with console.capture() as capture:
+        console.print(table)
+    lines = capture.get().splitlines()
+    assert max(map(len, lines)) <= width
+    # a long list is folded over lines: read the column of the conventions from top to bottom
+    header = next(line for line in lines if "convention" in line)
+    start = header.index("convention")
+    stop = header.index("all", start)  # the next column is set to the right
+    column = "".join(line[start:stop].split("  ")[0].strip() for line in lines)
+    for convention in {result.convention for result in certificate.results}:
+        assert convention in column
+
+
+def test_conventions_nobody_has_heard_of_come_last_by_name():
+    names = ["zoo", "mine", "saod", "paper"]
+    table = certificate_table([record(k / 8, name) for k, name in enumerate(names)])
+    assert [row[1] for row in shown(table)[1:]] == ["paper", "saod", "mine", "zoo"]
 
 
 def test_a_split_where_a_metric_is_not_given_stays_empty():
@@ -128,21 +179,39 @@ def test_the_meaning_of_a_metric_stands_once_beside_its_first_convention():
     assert [row[-1] for row in rows] == ["", "of all detections given", ""]
 
 
-def test_thresholds_are_shown_with_three_decimals_and_a_bar():
+def test_thresholds_are_shown_with_four_decimals_and_a_bar():
     rows = shown(
         threshold_table(
             [
-                ClassThreshold("car", 0.12345, 0.5, 40),
+                ClassThreshold("car", 0.12349, 0.5, 40),
                 ClassThreshold("bus", math.nan, 1.0, 2),
                 ClassThreshold("dog", math.nan, math.nan, 0),
             ]
         )
     )
     assert rows == [
-        ["car", "40", "0.123", "50.0", "━" * 15 + "─" * 15],
+        ["car", "40", "0.1234", "50.0", "━" * 15 + "─" * 15],
         ["bus", "2", "-", "100.0", "━" * 30],
         ["dog", "0", "-", "-", "no object"],
     ]
+
+
+def printed_threshold(threshold: float) -> float:
+    return float(shown(threshold_table([ClassThreshold("car", threshold, 0.5, 1)]))[0][2])
+
+
+@given(st.floats(-1e308, 1e308) | st.floats(0, 1) | st.floats(0, 1, width=32))
+def test_cutting_at_the_printed_threshold_keeps_the_detection_that_decides(threshold):
+    printed = printed_threshold(threshold)
+    assert threshold - 2e-4 <= printed <= threshold
+    if abs(threshold) <= 1 and np.float32(threshold) == threshold:
+        assert np.float32(threshold) >= np.float32(printed)
+
+
+def test_a_threshold_just_below_a_printed_number_is_rounded_down():
+    for k in range(1, 10_000, 7):
+        just_below = math.nextafter(k / 10_000, 0)
+        assert printed_threshold(just_below) <= just_below
 
 
 @pytest.mark.parametrize("name", ["car [old]", "[/]", "[red]", ":car:"])

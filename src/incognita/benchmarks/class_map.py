@@ -58,6 +58,9 @@ class ClassMap:
         roles = {"known": self.known or (), "unknown": self.unknown or (), "ignored": self.ignored}
         _refuse_repeats(roles, "a class has one role")
         _refuse_repeats(self.superclasses, "a class has one super-class")
+        for number in self.categories:
+            if not -(2**63) <= number < 2**63:
+                raise InvalidDataError(f"category id {number} is too large; use 64 bits.")
         if self.known == ():
             raise InvalidDataError(
                 "The list of known classes is empty; leave it out to make every class known, "

@@ -1,8 +1,10 @@
 """The command line: one file per command, nothing heavy imported before a command runs."""
 
 import gc
+import signal
 import sys
-from types import ModuleType
+from io import TextIOWrapper
+from types import FrameType, ModuleType
 from typing import cast
 
 from incognita.errors import IncognitaError, MissingDataError
@@ -10,20 +12,46 @@ from incognita.errors import IncognitaError, MissingDataError
 WRONG_USAGE, DATA_MISSING, INTERRUPTED = 2, 3, 130
 # numba imports these if they are there; no kernel of ours needs them
 SPARED = ("scipy.linalg", "coverage")
+_interrupts: list[int] = []
 
 
 def main() -> None:
     """Run a command; an error on purpose is one sentence and an exit code, never a traceback."""
     _start_fast()
+    signal.signal(signal.SIGINT, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # None where it is closed
+            stream.reconfigure(errors="replace")
     from incognita.cli.app import app
 
     try:
         app()
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
     except IncognitaError as error:
-        sys.stderr.write(f"incognita: {error}\n")
-        sys.exit(DATA_MISSING if isinstance(error, MissingDataError) else WRONG_USAGE)
+        _leave(str(error), DATA_MISSING if isinstance(error, MissingDataError) else WRONG_USAGE)
+    except MemoryError as error:
+        _leave(f"There is not enough memory: {error}; ask for less at once.", WRONG_USAGE)
+    except OSError as error:
+        _leave(f"{error.filename or 'The output'}: {error.strerror}.", WRONG_USAGE)
+    except BaseException:
+        if _interrupts:  # compiled code turns an interrupt into errors of its own
+            sys.exit(INTERRUPTED)
+        raise
+
+
+def _leave(sentence: str, code: int) -> None:
+    sys.stderr.write(f"incognita: {sentence}\n")
+    sys.exit(code)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    _interrupts.append(number)
+    raise KeyboardInterrupt
+
+
+def stop_if_interrupted() -> None:
+    """Stop between two steps of work if an interrupt got lost inside compiled code."""
+    if _interrupts:
+        raise KeyboardInterrupt
 
 
 def _start_fast() -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from incognita import __version__
+
 if TYPE_CHECKING:
     from incognita.running.certify import Certificate
 
@@ -35,7 +37,10 @@ def certify_command(
         float | None, typer.Option(help="Leave out detections below this confidence first.")
     ] = None,
     resamples: Annotated[
-        int, typer.Option(min=0, help="Bootstrap replicates behind each interval; 0 for none.")
+        int,
+        typer.Option(
+            min=0, max=100_000, help="Bootstrap replicates behind each interval; 0 for none."
+        ),
     ] = 200,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
     as_json: Annotated[
@@ -55,6 +60,7 @@ def certify_command(
     from incognita.running.certify import certify
 
     collect_garbage_again()
+    refuse_overwriting(out, truth, detections, classes)
     names = None if known is None else [name.strip() for name in known.split(",") if name.strip()]
     class_map = None if classes is None else load_class_map(classes)
     annotated = load_truth(truth, class_map=class_map, known=names)
@@ -67,7 +73,8 @@ def certify_command(
             score_floor=score_floor,
             n_resamples=resamples,
             seed=seed,
-            inputs=file_facts(truth=truth, detections=detections, classes=classes),
+            inputs={"incognita": __version__, "known": names}
+            | file_facts(truth=truth, detections=detections, classes=classes),
             on_step=on_step,
         )
     if out is not None:
@@ -79,10 +86,12 @@ def certify_command(
 
 
 @contextmanager
-def steps_on_stderr() -> Iterator[Callable[[str], None] | None]:
+def steps_on_stderr() -> Iterator[Callable[[str], None]]:
     """Give a function that moves a progress bar, where somebody is there to see it."""
+    from incognita.cli import stop_if_interrupted
+
     if not sys.stderr.isatty():
-        yield None
+        yield lambda _: stop_if_interrupted()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -92,7 +101,12 @@ def steps_on_stderr() -> Iterator[Callable[[str], None] | None]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("matching", total=N_STEPS)
-        yield lambda step: progress.update(task, description=step, advance=1)
+
+        def move(step: str) -> None:
+            stop_if_interrupted()
+            progress.update(task, description=step, advance=1)
+
+        yield move
 
 
 def show(certificate: "Certificate") -> None:
@@ -100,16 +114,32 @@ def show(certificate: "Certificate") -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from incognita.results.tables import reliability_table, threshold_table
+    from incognita.results.tables import (
+        WIDE,
+        certificate_table,
+        reliability_table,
+        threshold_table,
+    )
 
     # a log or a pipe has no width of its own: give the table the room it needs
-    console = Console() if sys.stdout.isatty() else Console(width=120)
-    console.print(certificate.table())
+    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
+    console.print(certificate_table(certificate.results, width=console.width))
     console.print(threshold_table(certificate.thresholds))
     if certificate.reliability:
         console.print(reliability_table(certificate.reliability))
     for note in certificate.notes:
         console.print(Text.assemble(("note: ", "yellow"), note))
+
+
+def refuse_overwriting(out: Path | None, *inputs: Path | None) -> None:
+    """Refuse an output that is one of the inputs: it would be lost."""
+    from os.path import realpath  # resolve() raises where links go in a circle
+
+    from incognita.errors import InvalidDataError
+
+    for path in inputs:
+        if out is not None and path is not None and realpath(out) == realpath(path):
+            raise InvalidDataError(f"--out {out} is one of the inputs; name another file.")
 
 
 def file_facts(**paths: Path | None) -> dict[str, Any]:

@@ -89,12 +89,49 @@ def check_class_ids(what: str, class_ids: np.ndarray, n_classes: int) -> None:
         )
 
 
-def check_mask(what: str, n_marks: int, n_rows: int) -> None:
+def check_mask(what: str, mask: Any, n_rows: int) -> None:
     """Refuse a mask that does not say of each row whether to keep it."""
-    if n_marks != n_rows:
+    marks = getattr(mask, "dtype", None)
+    if marks is None or "bool" not in str(marks) or len(mask.shape) != 1:
         raise InvalidDataError(
-            f"A mask over {what} needs one mark per row, {n_rows}, but {n_marks} came."
+            f"{what} are chosen by a mask of booleans, one per row, but {mask!r:.80} came."
         )
+    if len(mask) != n_rows:
+        raise InvalidDataError(
+            f"A mask over {what} needs one mark per row, {n_rows}, but {len(mask)} came."
+        )
+
+
+def check_sizes(what: str, sizes: np.ndarray, xyxy: np.ndarray) -> None:
+    """Refuse widths and heights that are not those of the boxes, up to rounding."""
+    slack = 1e-6 * (1 + np.abs(xyxy[:, 2:]))
+    is_wrong = (np.abs(xyxy[:, 2:] - xyxy[:, :2] - sizes) > slack).any(axis=1)
+    if is_wrong.any():
+        row = int(np.flatnonzero(is_wrong)[0])
+        raise InvalidDataError(
+            f"sizes of {what} must be the widths and heights of the boxes, "
+            f"but row {row} is {sizes[row].tolist()} for the box {xyxy[row].tolist()}."
+        )
+
+
+def check_areas(what: str, sizes: np.ndarray) -> None:
+    """Refuse boxes so large that their area is no number."""
+    with np.errstate(over="ignore"):
+        is_huge = ~np.isfinite(sizes[:, 0] * sizes[:, 1])
+    if is_huge.any():
+        row = int(np.flatnonzero(is_huge)[0])
+        raise InvalidDataError(
+            f"Boxes of {what} must have a finite area, "
+            f"but row {row} is {sizes[row].tolist()} large."
+        )
+
+
+def as_flags(what: str, column: str, values: Any) -> np.ndarray:
+    """Give values as a column of booleans; 0 and 1 will do, text will not."""
+    array = as_column(what, column, values)
+    if array.size and array.dtype.kind not in "biu":
+        raise InvalidDataError(f"{column} of {what} must be booleans, but {array.dtype} came.")
+    return array.astype(np.bool_)
 
 
 def check_parts(parts: Sequence[Any]) -> None:
@@ -130,6 +167,8 @@ def as_column(what: str, column: str, values: Any) -> np.ndarray:
 def as_floats(what: str, column: str, values: Any) -> np.ndarray:
     """Give values as a column of floats; float32 is kept, because sorting it is twice as fast."""
     array = as_column(what, column, values)
+    if array.dtype.kind == "c":
+        raise InvalidDataError(f"{column} of {what} must be real numbers, but complex ones came.")
     try:
         return array if array.dtype == np.float32 else array.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -143,7 +182,13 @@ def as_integers(what: str, column: str, values: Any, dtype: Any) -> np.ndarray:
         raise InvalidDataError(
             f"{column} of {what} must be integers, but numbers of type {array.dtype} came."
         )
-    return array.astype(dtype)
+    cast = array.astype(dtype)
+    if not np.array_equal(cast, array):
+        row = int(np.flatnonzero(cast != array)[0])
+        raise InvalidDataError(
+            f"{column} of {what} must fit into {np.dtype(dtype)}, but row {row} is {array[row]}."
+        )
+    return cast
 
 
 def as_ids(what: str, image_ids: Any) -> np.ndarray:

@@ -36,6 +36,11 @@ class Classes:
     superclasses: tuple[str | None, ...] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.names, str):
+            raise InvalidDataError(
+                f"Classes need a list of names, but the text {self.names!r:.60} came."
+            )
+        object.__setattr__(self, "names", tuple(self.names))
         n = len(self.names)
         if not self.roles:
             roles = (Role.UNKNOWN if name == "unknown" else Role.KNOWN for name in self.names)
@@ -47,6 +52,17 @@ class Classes:
                 f"Classes need a role and a super-class for each name, but {n} names came with "
                 f"{len(self.roles)} roles and {len(self.superclasses)} super-classes."
             )
+        for role in self.roles:
+            if not isinstance(role, Role):
+                raise InvalidDataError(
+                    f"The role of a class must be Role.KNOWN, Role.UNKNOWN or Role.IGNORED, "
+                    f"but {role!r:.60} came."
+                )
+        for name in self.superclasses:
+            if not isinstance(name, str | None):
+                raise InvalidDataError(
+                    f"A super-class must be a name or None, but {name!r:.60} came."
+                )
         if len(set(self.names)) != n:
             twice = next(name for name in self.names if self.names.count(name) > 1)
             raise InvalidDataError(f"Class {twice!r} is listed twice; give each class once.")

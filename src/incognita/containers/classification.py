@@ -98,7 +98,7 @@ class ClassifierOutputs:
 
     def __getitem__(self, keep: Bool[Tensor, "n"]) -> "ClassifierOutputs":
         """Keep the rows that a mask marks."""
-        check_mask("ClassifierOutputs", len(keep), len(self))
+        check_mask("ClassifierOutputs", keep, len(self))
         kept = [
             image for image, is_kept in zip(self.image_ids, keep.tolist(), strict=True) if is_kept
         ]

@@ -1,5 +1,7 @@
 """Boxes of many images as flat arrays: row `offsets[i]` to `offsets[i + 1]` belong to image i.
 
+Arrays are shared with the caller, not copied: what was given must not be changed afterwards.
+
 Boxes are xyxy in absolute pixels. `sizes` keeps the widths and heights as they were given, because
 `(x + w) - x` is not `w` in floating point and the COCO evaluators compute areas from `w` and `h`.
 """
@@ -12,11 +14,13 @@ import numpy as np
 
 from incognita.containers.checks import (
     as_array,
+    as_flags,
     as_floats,
     as_ids,
     as_integers,
     as_matrix,
     as_rows,
+    check_areas,
     check_boxes,
     check_class_ids,
     check_finite,
@@ -24,11 +28,13 @@ from incognita.containers.checks import (
     check_offsets,
     check_parts,
     check_rows,
+    check_sizes,
     check_unique,
     concatenated_offsets,
 )
 from incognita.containers.classes import Classes, Role
 from incognita.errors import InvalidDataError
+from incognita.kernels.box_checks import are_sound
 from incognita.shapes import Bool, Float, Int
 
 
@@ -111,9 +117,12 @@ class Detections:
         has_boxes = np.diff(self.offsets) > 0
         strange = ~np.isin(self.image_ids, image_ids) & has_boxes
         if strange.any():
+            kinds = {"U": "text", "i": "integers", "u": "integers"}
+            mine, theirs = (kinds.get(ids.dtype.kind) for ids in (self.image_ids, image_ids))
+            hint = "" if mine == theirs else f" (ids are {mine} here and {theirs} there)"
             raise InvalidDataError(
                 f"Image id {self.image_ids[strange][0]!s} has detections but is not among the "
-                f"{len(image_ids)} images of the truth; remove them or add the image."
+                f"{len(image_ids)} images of the truth{hint}; remove them or add the image."
             )
         return _reorder_images(self, image_ids)
 
@@ -155,15 +164,17 @@ class BoxTruth:
         _freeze_boxes(self, "BoxTruth")
         n = len(self.xyxy)
         areas = self.sizes[:, 0] * self.sizes[:, 1] if self.areas is None else self.areas
-        crowd = np.zeros(n, np.bool_) if self.is_crowd is None else self.is_crowd
-        difficult = np.zeros(n, np.bool_) if self.is_difficult is None else self.is_difficult
+        none = np.zeros(n, np.bool_)
+        crowd = none if self.is_crowd is None else as_flags("BoxTruth", "is_crowd", self.is_crowd)
+        difficult = none
+        if self.is_difficult is not None:
+            difficult = as_flags("BoxTruth", "is_difficult", self.is_difficult)
         of_class = np.array(self.classes.superclasses, dtype=object)[self.class_ids]
         superclasses = of_class if self.superclasses is None else self.superclasses
         _freeze(
             self, areas=np.asarray(areas, np.float64), superclasses=np.asarray(superclasses, object)
         )
-        _freeze(self, is_crowd=np.asarray(crowd, np.bool_))
-        _freeze(self, is_difficult=np.asarray(difficult, np.bool_))
+        _freeze(self, is_crowd=crowd, is_difficult=difficult)
         check_rows("BoxTruth", **{name: _rows(self, name) for name in _row_columns(self)})
         check_finite("BoxTruth", "areas", self.areas)
         if (self.areas < 0).any():
@@ -232,12 +243,17 @@ def _freeze(boxes: Boxes, **columns: Any) -> None:
 def _freeze_boxes(boxes: Boxes, what: str) -> None:
     """Bring the columns both containers share into shape, and check them."""
     xyxy: Float[np.ndarray, "boxes 4"] = as_rows(what, "xyxy", boxes.xyxy, 4)
-    check_boxes(what, xyxy)
-    with np.errstate(over="ignore"):  # what overflows is refused with a sentence
-        subtracted = xyxy[:, 2:] - xyxy[:, :2]
-    sizes = as_rows(what, "sizes", subtracted if boxes.sizes is None else boxes.sizes, 2)
-    check_finite(what, "sizes", sizes)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
+        given = xyxy[:, 2:] - xyxy[:, :2] if boxes.sizes is None else boxes.sizes
+    sizes = as_rows(what, "sizes", given, 2)
+    check_rows(what, xyxy=len(xyxy), sizes=len(sizes))
     _freeze(boxes, image_ids=as_ids(what, boxes.image_ids), xyxy=xyxy, sizes=sizes)
+    # few boxes are checked by numpy: loading the compiled check takes longer than it saves
+    if len(xyxy) < 4096 or not are_sound(boxes.xyxy, boxes.sizes):
+        check_boxes(what, xyxy)
+        check_finite(what, "sizes", sizes)
+        check_areas(what, sizes)
+        check_sizes(what, sizes, xyxy)
     _freeze(boxes, offsets=as_integers(what, "offsets", boxes.offsets, np.int64))
     _freeze(boxes, class_ids=as_integers(what, "class_ids", boxes.class_ids, np.int32))
     check_unique(what, boxes.image_ids)
@@ -257,7 +273,7 @@ def _take(boxes: B, rows: np.ndarray, **changes: Any) -> B:
 
 
 def _keep_boxes(boxes: B, keep: np.ndarray) -> B:
-    check_mask(type(boxes).__name__, len(keep), len(boxes))
+    check_mask(type(boxes).__name__, keep, len(boxes))
     counted = np.concatenate([[0], np.cumsum(keep)])
     return _take(boxes, np.flatnonzero(keep), offsets=counted[boxes.offsets])
 

@@ -56,7 +56,7 @@ class UnknownScores:
 
     def __getitem__(self, keep: Bool[np.ndarray, "rows"]) -> "UnknownScores":
         """Keep the rows that a mask marks."""
-        check_mask("UnknownScores", len(keep), len(self))
+        check_mask("UnknownScores", keep, len(self))
         columns = (self.image_ids[keep], self.unknown_score[keep], self.is_unknown[keep])
         return UnknownScores(*columns, method=self.method)
 

@@ -1,1 +1,30 @@
 """Hot loops, compiled by numba: unchecked arrays in, arrays out; every check is made before."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+
+def _find_place_for_cache() -> None:
+    """Give numba a folder for compiled code where it would find none and refuse to start.
+
+    It takes the folder of the source or one in the home directory; in many containers both are
+    read-only. The folder is the user's own: compiled code must not come from anybody else.
+    """
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
+    places = (Path(__file__).parent, home / ".cache", home)
+    if "NUMBA_CACHE_DIR" in os.environ or "numba" in sys.modules:
+        return
+    if any(place.is_dir() and os.access(place, os.W_OK) for place in places):
+        return
+    folder = Path(tempfile.gettempdir()) / f"incognita-kernels-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        is_own = folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o077
+    except OSError:
+        is_own = False
+    os.environ["NUMBA_CACHE_DIR"] = str(folder) if is_own else tempfile.mkdtemp()
+
+
+_find_place_for_cache()

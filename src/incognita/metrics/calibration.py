@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from incognita.containers.checks import check_class_ids
+from incognita.containers.checks import check_class_ids, check_rows
 from incognita.errors import InvalidDataError
 from incognita.kernels.binning import bin_gaps, weighted_bin_sums
 from incognita.metrics.matching import MatchTable
 from incognita.metrics.measures import (
     Measure,
-    every_image_once,
+    image_weights,
     mean_over,
     n_images_in,
     sum_along,
@@ -112,6 +112,8 @@ def laece(
     >>> round(laece(p, q, class_ids=np.array([0, 0, 1]), n_classes=2), 6)  # (0.5 + 0.0) / 2
     0.25
     """
+    check_rows("Calibration", confidence=len(confidence), quality=len(quality),
+               class_ids=len(class_ids))  # fmt: skip
     edges = _edges(rule)
     counts, gaps, is_fine = bin_gaps(confidence, quality, class_ids, n_classes, edges)
     if not is_fine:  # found in the same pass; the checks then say what it is
@@ -155,7 +157,7 @@ def laace_of(
         return _unmeasured(table, weights, reason)
     rows = np.flatnonzero(counted)
     where = table.detection_labels[rows], table.detection_images[rows]
-    columns = every_image_once(table.n_images) if weights is None else weights
+    columns = image_weights(weights, table.n_images)
     distances = np.abs(table.iou[rows] - table.confidence[rows])
     totals = sum_by_label(distances, *where, n_known, columns)
     n = sum_by_label(np.ones(len(rows)), *where, n_known, columns)
@@ -179,7 +181,7 @@ def d_ece_of(
     without objects (`skips_absent`); by default those are false.
     """
     counted = _is_counted(table, n_known, weights)
-    columns = every_image_once(table.n_images) if weights is None else weights
+    columns = image_weights(weights, table.n_images)
     if skips_absent:
         has_truth = table.n_truth(np.ascontiguousarray(columns[:, :1]))[:, 0] > 0
         counted &= np.append(has_truth, False)[table.detection_labels]
@@ -192,7 +194,8 @@ def d_ece_of(
     values = _class_errors(sums[:, :, 0], sums[:, :, 1] - sums[:, :, 2], rule)[0]
     n = int(sums[0, :, 0, 0].sum())
     support = {"images": n_images_in(columns), "detections": n, "classes": n_known}
-    reason = "there is no detection" if np.isnan(values[0]) else None
+    missing = "class with objects" if skips_absent else "class"
+    reason = f"no detection is of a known {missing}" if np.isnan(values[0]) else None
     return Measure(values, support, reason, {"tau": float(table.thresholds[0]), "bins": n_bins})
 
 
@@ -206,9 +209,7 @@ def ece(
     >>> round(ece(np.array([0.9, 0.9, 0.6]), np.array([True, False, True]), n_bins=10), 6)
     0.4
     """
-    check_probabilities(confidence)
-    if not len(confidence):
-        raise InvalidDataError("ECE needs at least one prediction, but none came.")
+    _check_answers("ECE", confidence, is_correct)
     rule = replace(D_ECE, n_bins=n_bins)
     labels = np.zeros(len(confidence), np.int32)
     quality = is_correct.astype(np.float64)
@@ -222,9 +223,7 @@ def brier_score(confidence: Float[np.ndarray, "n"], is_correct: Bool[np.ndarray,
     >>> brier_score(np.array([1.0, 0.5]), np.array([True, False]))
     0.125
     """
-    check_probabilities(confidence)
-    if not len(confidence):
-        raise InvalidDataError("The Brier score needs at least one prediction, but none came.")
+    _check_answers("The Brier score", confidence, is_correct)
     return float(np.mean((confidence - is_correct) ** 2))
 
 
@@ -242,7 +241,10 @@ def reliability(
     """
     check_probabilities(confidence)
     class_ids = np.zeros(len(confidence), np.int32) if class_ids is None else class_ids
+    check_rows("Calibration", confidence=len(confidence), quality=len(quality),
+               class_ids=len(class_ids))  # fmt: skip
     n_classes = int(class_ids.max(initial=0)) + 1
+    check_class_ids("detections", class_ids, n_classes)
     edges = _edges(CalibrationRule("diagram", n_bins=n_bins))
     one_image = np.zeros(len(confidence), np.int32), np.ones((1, 1), np.float32)
     sums = weighted_bin_sums(confidence, quality, class_ids, n_classes, edges, *one_image)
@@ -262,6 +264,19 @@ def reliability_of(table: MatchTable, n_known: int, *, n_bins: int = 10) -> Reli
         return None
     columns = table.confidence[counted], table.iou[counted]
     return reliability(*columns, class_ids=table.detection_labels[counted], n_bins=n_bins)
+
+
+def _check_answers(what: str, confidence: np.ndarray, is_correct: np.ndarray) -> None:
+    """Refuse answers that are missing, of another number, or not right or wrong."""
+    check_rows(what, confidence=len(confidence), is_correct=len(is_correct))
+    if not len(confidence):
+        raise InvalidDataError(f"{what} needs at least one prediction, but none came.")
+    if is_correct.dtype != np.bool_:
+        raise InvalidDataError(
+            f"{what} needs is_correct as booleans, but {is_correct.dtype} came; "
+            f"compare predictions with labels first."
+        )
+    check_probabilities(confidence)
 
 
 def check_probabilities(confidence: Float[np.ndarray, "n"]) -> None:
@@ -289,6 +304,8 @@ def _are_probabilities(values: Float[np.ndarray, "n"]) -> bool:
 
 def _edges(rule: CalibrationRule) -> Float[np.ndarray, "bins_plus_1"]:
     """The edges of the bins as the kernels take them: closed below, and infinity at the end."""
+    if rule.n_bins < 1:
+        raise InvalidDataError(f"n_bins must be at least 1, but it is {rule.n_bins}.")
     edges = np.linspace(0, 1, rule.n_bins + 1)
     if rule.closes_right:  # more than low is at least the number after it
         edges[1:] = np.nextafter(edges[1:], 2.0)
@@ -329,6 +346,7 @@ def _is_counted(
 ) -> Bool[np.ndarray, "detections"]:
     """Detections of known classes that the matching does not ignore, on images with a weight."""
     table.check_one_threshold()
+    table.check_known(n_known)
     counted = np.asarray(table.detection_labels < n_known)
     if not with_ignored:
         counted &= ~table.is_ignored()
@@ -349,7 +367,7 @@ def _bin(
 ) -> Float[np.ndarray, "labels bins_plus_1 3 replicates"]:
     """Sum what is counted per label and bin; the label `n_labels` is passed over."""
     kept = np.where(counted, labels, np.int32(n_labels))
-    columns = every_image_once(table.n_images) if weights is None else weights
+    columns = image_weights(weights, table.n_images)
     where = table.detection_images, columns
     sums = weighted_bin_sums(table.confidence, quality, kept, n_labels, _edges(rule), *where)
     return np.asarray(sums)
@@ -358,7 +376,7 @@ def _bin(
 def _unmeasured(
     table: MatchTable, weights: Float[np.ndarray, "images replicates"] | None, reason: str
 ) -> Measure:
-    columns = every_image_once(table.n_images) if weights is None else weights
+    columns = image_weights(weights, table.n_images)
     support = {"images": n_images_in(columns), "detections": 0, "classes": 0}
     return undefined(reason, support, columns.shape[1], tau=float(table.thresholds[0]))
 
@@ -371,7 +389,7 @@ def _class_mean(
     rule: CalibrationRule,
     weights: Float[np.ndarray, "images replicates"] | None,
 ) -> Measure:
-    columns = every_image_once(table.n_images) if weights is None else weights
+    columns = image_weights(weights, table.n_images)
     has_truth = table.n_truth(columns)[:n_known] > 0
     values = _mean_of_classes(errors, n, has_truth, rule)
     n_classes = int((~np.isnan(errors[:, 0])).sum())
@@ -380,5 +398,13 @@ def _class_mean(
         "detections": int(n[:, 0].sum()),
         "classes": n_known if rule.empty is Empty.ALL_AS_ZERO else n_classes,
     }
-    reason = "no known class has a detection" if np.isnan(values[0]) else None
+    reason = None
+    if rule.empty is not Empty.WITH_DETECTIONS and not has_truth[:, 0].any():
+        values, reason = np.where(has_truth.any(axis=0), values, np.nan), NO_KNOWN_OBJECT
+    elif np.isnan(values[0]):
+        skipped = ", or every error is exactly zero" if rule.empty is Empty.NON_ZERO else ""
+        reason = f"no known class has a detection{skipped}"
     return Measure(values, support, reason, {"tau": float(table.thresholds[0])})
+
+
+NO_KNOWN_OBJECT = "no known object is in these images"

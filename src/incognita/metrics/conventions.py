@@ -134,9 +134,10 @@ def as_written(values: Float[np.ndarray, "*shape"], decimals: int) -> Float[np.n
     >>> as_written(np.array([0.35, 0.25, 1.26]), 1).tolist()
     [0.3, 0.2, 1.3]
     """
-    rounded = np.round(values, decimals)
-    scaled = np.abs(values) * 10.0**decimals
-    is_close = np.abs(scaled - np.floor(scaled) - 0.5) < 1e-6
+    with np.errstate(over="ignore", invalid="ignore"):  # a huge number has no decimals to lose
+        rounded = np.where(np.abs(values) < 1e15, np.round(values, decimals), values)
+        scaled = np.abs(values) * 10.0**decimals
+        is_close = np.abs(scaled - np.floor(scaled) - 0.5) < 1e-6
     if is_close.any():
         rounded[is_close] = [float(f"{value:.{decimals}f}") for value in values[is_close]]
     return rounded

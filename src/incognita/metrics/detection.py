@@ -10,7 +10,7 @@ from incognita.metrics.conventions import COCO, POINTS_101, AveragePrecisionRule
 from incognita.metrics.matching import MatchTable, match
 from incognita.metrics.measures import (
     Measure,
-    every_image_once,
+    image_weights,
     mean_over,
     n_images_in,
     sum_by_label,
@@ -126,7 +126,7 @@ def average_precision(
         rule: 101 points, 11 points or area.
         area: Which of the table's area ranges.
     """
-    weights = every_image_once(table.n_images) if weights is None else weights
+    weights = image_weights(weights, table.n_images)
     n_truth = table.n_truth(weights, area)
     blocks = []
     for first in range(0, weights.shape[1], REPLICATES_AT_ONCE):
@@ -158,15 +158,16 @@ def coco_measures(
         labels = average_precision(table, weights, area=area)
         n_truth = labels.n_truth[:n_known]
         ap = labels.average_precision[:, :n_known]
-        measures[f"ap{size}"] = _coco_measure(ap, n_truth, weights)
-        measures[f"ar{size or 100}"] = _coco_measure(_recall(labels, n_known), n_truth, weights)
+        measures[f"ap{size}"] = _coco_measure(ap, n_truth, weights, "0.50:0.95")
+        recall = _recall(labels, n_known)
+        measures[f"ar{size or 100}"] = _coco_measure(recall, n_truth, weights, "0.50:0.95")
         if area == 0:
-            measures["ap50"] = _coco_measure(ap[:1], n_truth, weights)
-            measures["ap75"] = _coco_measure(ap[5:6], n_truth, weights)
+            measures["ap50"] = _coco_measure(ap[:1], n_truth, weights, 0.5)
+            measures["ap75"] = _coco_measure(ap[5:6], n_truth, weights, 0.75)
     n_truth = table.n_truth(weights)[:n_known]
     for cap in (1, 10):
         recall = _recall_of_first(table, n_known, cap, weights) / np.where(n_truth, n_truth, np.nan)
-        measures[f"ar{cap}"] = _coco_measure(recall, n_truth, weights)
+        measures[f"ar{cap}"] = _coco_measure(recall, n_truth, weights, "0.50:0.95")
     return {name: measures[name] for name in CocoNumbers._fields}
 
 
@@ -192,6 +193,7 @@ def _coco_measure(
     values: Float[np.ndarray, "thresholds labels replicates"],
     n_truth: Float[np.ndarray, "labels replicates"],
     weights: Float[np.ndarray, "images replicates"],
+    iou: float | str,
 ) -> Measure:
     means = mean_over(values.reshape(-1, values.shape[-1]))
     support = {
@@ -200,4 +202,4 @@ def _coco_measure(
         "classes": int((n_truth[:, 0] > 0).sum()),
     }
     reason = "no known object of this size is in these images" if np.isnan(means[0]) else None
-    return Measure(means, support, reason)
+    return Measure(means, support, reason, {"iou": iou})

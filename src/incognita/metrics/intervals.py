@@ -5,13 +5,14 @@ one per image. Metrics take such columns as weights, so nothing is matched or so
 methods that get the same columns are compared pair by pair, which cancels what the images share.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from incognita.errors import InvalidDataError
 from incognita.metrics.ranking import RankingReplicates, ranking_replicates
-from incognita.shapes import Bool, Float, Int
+from incognita.shapes import Bool, Float
 
 Weights = Float[np.ndarray, "images replicates"]
 
@@ -24,8 +25,9 @@ class Interval(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How much better the first of two is, and how sure that is.
+    """How much larger the first of two values is, and how sure that is.
 
+    Larger is better or worse as the catalog says of the metric.
     `share_above` is the share of replicates in which the difference is positive, ties counting
     half: near 0 or 1 the two differ, near one half they cannot be told apart.
     """
@@ -56,6 +58,8 @@ def bootstrap_weights(
     """
     if n_resamples < 0:
         raise InvalidDataError(f"n_resamples must be at least 0, but it is {n_resamples}.")
+    if keep is not None and len(keep) != n_images:
+        raise InvalidDataError(f"keep has {len(keep)} marks for {n_images} images; give one each.")
     rng = np.random.default_rng(seed)
     images = np.arange(n_images) if keep is None else np.flatnonzero(keep)
     weights = np.zeros((n_images, 1 + n_resamples), np.float32)
@@ -113,7 +117,7 @@ def bootstrap_ranking(
     unknown_score: Float[np.ndarray, "rows"],
     is_unknown: Bool[np.ndarray, "rows"],
     *,
-    images: Int[np.ndarray, "rows"] | None = None,
+    images: Sequence[Any] | np.ndarray | None = None,
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> RankingReplicates:
@@ -122,8 +126,8 @@ def bootstrap_ranking(
     Args:
         unknown_score: Higher means more unknown.
         is_unknown: The truth of each row.
-        images: The image of each row, where an image has several, as a detector's has; images are
-            drawn, not rows. By default each row is an image.
+        images: The image id of each row, numbers or text, where an image has several rows, as a
+            detector's has; images are drawn, not rows. By default each row is an image.
         n_resamples: How many replicates.
         seed: The same seed draws the same images, so two methods can be paired.
 
@@ -131,7 +135,10 @@ def bootstrap_ranking(
     >>> bootstrap_ranking(score, truth, n_resamples=10).auroc[0]
     np.float64(0.75)
     """
-    rows = np.arange(len(unknown_score)) if images is None else images
-    n_images = int(rows.max(initial=-1)) + 1
+    ids = np.arange(len(unknown_score)) if images is None else np.asarray(images)
+    if len(ids) != len(unknown_score):
+        raise InvalidDataError(f"{len(ids)} image ids came for {len(unknown_score)} scores.")
+    distinct, rows = np.unique(ids, return_inverse=True)
+    n_images = len(distinct)
     weights = bootstrap_weights(n_images, n_resamples=n_resamples, seed=seed)
     return ranking_replicates(unknown_score, is_unknown, weights[rows])

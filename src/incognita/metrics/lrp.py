@@ -17,7 +17,7 @@ from incognita.kernels.lrp import optimal_lrp as optimal_lrp_kernel
 from incognita.metrics.matching import MatchTable
 from incognita.metrics.measures import (
     Measure,
-    every_image_once,
+    image_weights,
     mean_over,
     n_images_in,
     sum_by_label,
@@ -65,7 +65,8 @@ def lrp_error(
         weights: Image weights, one column per replicate; by default every image once.
     """
     tau = _tau(table)
-    weights = every_image_once(table.n_images) if weights is None else weights
+    table.check_known(n_known)
+    weights = image_weights(weights, table.n_images)
     n_truth = table.n_truth(weights)[:n_known]
     counted = ~table.is_ignored() & (table.detection_labels < n_known)
     hit = table.is_true_positive() & counted
@@ -94,7 +95,8 @@ def optimal_lrp(
     reproduces the value.
     """
     tau = _tau(table)
-    weights = every_image_once(table.n_images) if weights is None else weights
+    table.check_known(n_known)
+    weights = image_weights(weights, table.n_images)
     n_truth = table.n_truth(weights)[:n_known]
     best = optimal_lrp_kernel(
         table.by_label,

@@ -20,6 +20,7 @@ from incognita.metrics.measures import sum_by_label
 from incognita.shapes import Bool, Float, Int, UInt, UInt16
 
 EVERY_AREA = np.array([[0.0, 1e10]])
+FEW = 4096  # fewer rows are sorted by numpy: a compiled sort takes longer to load than it saves
 ANY_PAIR = Pairs(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros((0, 0), np.bool_))
 
 
@@ -77,6 +78,14 @@ class MatchTable:
     def is_ignored(self, threshold: int = 0, area: int = 0) -> Bool[np.ndarray, "detections"]:
         """Whether each detection is neither right nor wrong, at one threshold and area range."""
         return _bit(self.flags[:, len(self.areas) + area], threshold)
+
+    def check_known(self, n_known: int) -> None:
+        """Refuse a number of known classes that is not that of the labels."""
+        if not 0 < n_known <= max(1, self.n_labels - 1):
+            raise InvalidDataError(
+                f"n_known is {n_known}, but this table has {self.n_labels} labels, the last of "
+                f"which is unknown; give truth.classes.n_known."
+            )
 
     def check_one_threshold(self) -> None:
         """Refuse a table of several IoU thresholds, which keeps no pairs to save memory."""
@@ -192,10 +201,12 @@ def _check(
         )
     if detections.classes != truth.classes:
         raise InvalidDataError("Detections and truth must share one list of classes.")
-    rising = np.diff(np.asarray(thresholds, np.float64)) > 0
-    if not 1 <= len(thresholds) <= 16 or not rising.all():
+    values = np.asarray(thresholds, np.float64)
+    is_rising = bool((np.diff(values) > 0).all() and ((values >= 0) & (values <= 1)).all())
+    if not 1 <= len(thresholds) <= 16 or not is_rising:
         raise InvalidDataError(
-            f"IoU thresholds must be 1 to 16 rising numbers, but {list(thresholds)} came."
+            f"IoU thresholds must be 1 to 16 rising numbers from 0 to 1, "
+            f"but {list(thresholds)} came."
         )
 
 
@@ -269,8 +280,8 @@ def _arrange(
     """Order detections by label and confidence for the metrics, and by image for the matching."""
     base = _class_order(detections) if n_labels == 1 else None
     labels = as_array(labels)
-    by_label, starts = group_order(labels, n_labels + 1, _surest_first(placed.confidence, base))
-    by_image, offsets = group_order(images, detections.n_images, by_label)
+    by_label, starts = order_by_group(labels, n_labels + 1, _surest_first(placed.confidence, base))
+    by_image, offsets = order_by_group(images, detections.n_images, by_label)
     return by_label, starts, Boxes(by_image, offsets, labels, placed.xyxy, placed.sizes)
 
 
@@ -284,8 +295,8 @@ def _arrange_objects(
     """Order objects by image and label, and say which of them ask to be found."""
     base = _class_order(truth) if n_labels == 1 else np.arange(len(truth), dtype=np.uint32)
     labels = as_array(labels)
-    by_label, _ = group_order(labels, n_labels + 1, base)
-    by_image, offsets = group_order(as_array(truth.image_index), truth.n_images, by_label)
+    by_label, _ = order_by_group(labels, n_labels + 1, base)
+    by_image, offsets = order_by_group(as_array(truth.image_index), truth.n_images, by_label)
     is_region = truth.is_crowd & convention.ignores_crowd
     is_ignored = is_ignored_truth(truth, convention)
     return Objects(
@@ -325,8 +336,8 @@ def place_boxes(detections: Detections, truth: BoxTruth, convention: Matching) -
 def _class_order(boxes: Detections | BoxTruth) -> UInt[np.ndarray, "boxes"]:
     """Order by image, then class, then file: how pycocotools lists boxes without categories."""
     in_file = np.arange(len(boxes), dtype=np.uint32)
-    by_class, _ = group_order(boxes.class_ids, len(boxes.classes), in_file)
-    by_image, _ = group_order(as_array(boxes.image_index), boxes.n_images, by_class)
+    by_class, _ = order_by_group(boxes.class_ids, len(boxes.classes), in_file)
+    by_image, _ = order_by_group(as_array(boxes.image_index), boxes.n_images, by_class)
     return np.asarray(by_image)
 
 
@@ -345,9 +356,28 @@ def order_by_confidence(confidence: Float[np.ndarray, "n"]) -> UInt[np.ndarray, 
     >>> order_by_confidence(np.array([0.2, 0.9, 0.2])).tolist()
     [1, 0, 2]
     """
+    if len(confidence) < FEW:
+        return np.argsort(-confidence, kind="stable").astype(np.uint32)
     if confidence.dtype == np.float32:
         return np.asarray(descending_order_32(confidence.view(np.uint32)))
     return np.asarray(descending_order_64(confidence.view(np.uint64)))
+
+
+def order_by_group(
+    groups: Int[np.ndarray, "n"], n_groups: int, first: UInt[np.ndarray, "n"]
+) -> tuple[UInt[np.ndarray, "n"], Int[np.ndarray, "groups_plus_1"]]:
+    """Order by group, keeping inside each the order `first`; also where each group begins.
+
+    >>> order, starts = order_by_group(np.array([1, 0, 1]), 2, np.array([2, 1, 0], np.uint32))
+    >>> order.tolist(), starts.tolist()
+    ([1, 2, 0], [0, 1, 3])
+    """
+    if len(groups) < FEW:
+        order = first[np.argsort(groups[first], kind="stable")]
+        counts = np.bincount(groups, minlength=n_groups)
+        return order, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    order, starts = group_order(groups, n_groups, first)
+    return order, starts
 
 
 def is_ignored_truth(truth: BoxTruth, convention: Matching) -> Bool[np.ndarray, "objects"]:

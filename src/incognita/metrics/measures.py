@@ -66,6 +66,23 @@ def every_image_once(n_images: int) -> Float[np.ndarray, "images 1"]:
     return np.ones((n_images, 1), np.float32)
 
 
+def image_weights(
+    weights: Real[np.ndarray, "rows columns"] | None, n_images: int
+) -> Float[np.ndarray, "images replicates"]:
+    """Give the weights of the images, by default each once; refuse those of other images.
+
+    Kernels read them unchecked. Weights are counts, which float32 holds exactly.
+    """
+    if weights is None:
+        return every_image_once(n_images)
+    if weights.ndim != 2 or len(weights) != n_images or not weights.shape[1]:
+        raise InvalidDataError(
+            f"Image weights need one row for each of the {n_images} images and at least one "
+            f"column, but an array of shape {list(weights.shape)} came."
+        )
+    return np.ascontiguousarray(weights, np.float32)
+
+
 def count_weighted(
     images: Int[np.ndarray, "rows"],
     keep: Bool[np.ndarray, "rows"],

@@ -18,7 +18,7 @@ from incognita.metrics.matching import MatchTable, arrange_by_image, is_ignored_
 from incognita.metrics.measures import (
     Measure,
     count_weighted,
-    every_image_once,
+    image_weights,
     mean_over,
     n_images_in,
     ratio,
@@ -74,9 +74,10 @@ def mean_average_precision(
     *,
     rule: AveragePrecisionRule,
     weights: Weights | None = None,
+    nothing: str = NO_KNOWN_OBJECT,
 ) -> Measure:
     """Mean AP over the known classes at the table's first threshold (mAP_k in an open world)."""
-    weights = every_image_once(table.n_images) if weights is None else weights
+    weights = image_weights(weights, table.n_images)
     labels = average_precision(table, weights, rule=rule)
     n_truth = labels.n_truth[:n_known]
     has_truth = n_truth > 0
@@ -90,8 +91,10 @@ def mean_average_precision(
         values = sum_along(filled, axis=0) / n_known
     support = _support(weights, n_truth, int(has_truth[:, 0].sum()))
     reason = None
-    if np.isnan(values[0]):
-        reason = NO_KNOWN_OBJECT if not support["classes"] else NAN_CLASS
+    if not support["classes"]:  # the zero some codes give here says nothing about the detector
+        values, reason = np.where(has_truth.any(axis=0), values, np.nan), nothing
+    elif np.isnan(values[0]):
+        reason = NAN_CLASS
     return Measure(values, support, reason, {"iou": float(table.thresholds[0])})
 
 
@@ -109,19 +112,25 @@ def unknown_average_precision(
 
     A table with several IoU thresholds gives their mean (the COCO-style AP_unk of OSOD-III).
     """
-    weights = every_image_once(table.n_images) if weights is None else weights
+    weights = image_weights(weights, table.n_images)
     labels = average_precision(table, weights, rule=rule)
     values = mean_over(labels.average_precision[:, n_known])
     support = _support(weights, labels.n_truth[n_known:], 1)
     reason = NO_UNKNOWN_OBJECT if np.isnan(values[0]) else None
-    return Measure(values, support, reason, {"iou": float(table.thresholds[0])})
+    return Measure(values, support, reason, {"iou": iou_text(table.thresholds)})
+
+
+def iou_text(thresholds: Float[np.ndarray, "t"]) -> float | str:
+    """One IoU as a number, several as the range they cover."""
+    first, last = float(thresholds[0]), float(thresholds[-1])
+    return first if len(thresholds) == 1 else f"{first:.2f}:{last:.2f}"
 
 
 def unknown_precision(
     table: MatchTable, n_known: int, *, weights: Weights | None = None
 ) -> Measure:
     """P_U = TP_U / (TP_U + FP_U): how many detections called unknown are (FMIYC, eq. 4)."""
-    weights = every_image_once(table.n_images) if weights is None else weights
+    weights = image_weights(weights, table.n_images)
     is_unknown = table.detection_labels == n_known
     counted = is_unknown & ~table.is_ignored()
     found = count_weighted(table.detection_images, counted & table.is_true_positive(), weights)
@@ -132,7 +141,7 @@ def unknown_precision(
 
 def unknown_recall(table: MatchTable, n_known: int, *, weights: Weights | None = None) -> Measure:
     """R_U = TP_U / (TP_U + FN_U), also called U-Recall: how many unknown objects are found."""
-    weights = every_image_once(table.n_images) if weights is None else weights
+    weights = image_weights(weights, table.n_images)
     is_unknown = table.is_counted_truth & (table.truth_labels == n_known)
     found = count_weighted(table.truth_images, is_unknown & table.is_found, weights)
     total = count_weighted(table.truth_images, is_unknown, weights)
@@ -148,7 +157,7 @@ def open_set_error_by_objects(
     FN_U^M of FMIYC, appendix C: the object is not found as unknown, and a detection of a known
     class overlaps it.
     """
-    weights = every_image_once(table.n_images) if weights is None else weights
+    weights = image_weights(weights, table.n_images)
     misnamed = overlaps.is_unknown & overlaps.is_named_known & ~table.is_found
     values = count_weighted(table.truth_images, misnamed, weights)
     return Measure(values, _unknown_support(table, overlaps, weights))
@@ -161,7 +170,7 @@ def open_set_error_by_detections(
 
     One object hit three times counts three, and one also found as unknown still counts.
     """
-    weights = every_image_once(table.n_images) if weights is None else weights
+    weights = image_weights(weights, table.n_images)
     is_evaluated = table.detection_labels < table.n_labels  # FMIYC drops some images
     wrong = overlaps.is_on_unknown & is_evaluated
     values = count_weighted(table.detection_images, wrong, weights)
@@ -179,7 +188,7 @@ def normalized_open_set_error(
 
     Over detections it can exceed one.
     """
-    weights = every_image_once(table.n_images) if weights is None else weights
+    weights = image_weights(weights, table.n_images)
     total = count_weighted(table.truth_images, overlaps.is_unknown, weights)
     return ratio(error.values, total, error.support, NO_UNKNOWN_OBJECT)
 
@@ -188,7 +197,7 @@ def unknown_objects_without_detection(
     table: MatchTable, overlaps: UnknownOverlaps, *, weights: Weights | None = None
 ) -> Measure:
     """Share of unknown objects that no detection of any label overlaps (FN_U^D of FMIYC)."""
-    weights = every_image_once(table.n_images) if weights is None else weights
+    weights = image_weights(weights, table.n_images)
     untouched = overlaps.is_unknown & ~overlaps.is_touched
     missed = count_weighted(table.truth_images, untouched, weights)
     total = count_weighted(table.truth_images, overlaps.is_unknown, weights)
@@ -197,7 +206,7 @@ def unknown_objects_without_detection(
 
 def images_without_detection(table: MatchTable, *, weights: Weights | None = None) -> Measure:
     """Share of images without a single detection (FMIYC, table 12): no score can judge them."""
-    weights = every_image_once(table.n_images) if weights is None else weights
+    weights = image_weights(weights, table.n_images)
     is_silent = np.bincount(table.detection_images, minlength=table.n_images) == 0
     silent = is_silent.astype(np.float64) @ weights
     total = weights.sum(axis=0, dtype=np.float64)
@@ -220,7 +229,7 @@ def wilderness_impact(
     with O_c the detections of class c on unknown objects; a ratio of means, r = 0.8 in the
     published tables. Not the wilderness impact of Dhamija et al.: see `wilderness_ratio`.
     """
-    weights = every_image_once(table.n_images) if weights is None else weights
+    weights = image_weights(weights, table.n_images)
     n_truth = table.n_truth(weights)[:n_known]
     at = counts_at_recall(
         table.by_label,
@@ -254,7 +263,7 @@ def wilderness_ratio(
     detection, WACV 2020; recalls 0.1, 0.3 and 0.5 there. Images with both kinds of objects are in
     neither set.
     """
-    weights = every_image_once(table.n_images) if weights is None else weights
+    weights = image_weights(weights, table.n_images)
     n_known = truth.classes.n_known
     has_known, has_unknown = images_with_roles(truth)
     rule = AveragePrecisionRule("precision at recall", (recall,))

@@ -113,12 +113,14 @@ class ClassThreshold:
     """The confidence from which detections of a class are worth keeping, and the LRP it gives.
 
     Both are NaN for a class without objects; the threshold also for one without a true positive.
+    LRP as the paper defines it, with detections true from IoU `tau` on.
     """
 
     class_name: str
     threshold: float
     optimal_lrp: float
     objects: int
+    tau: float = 0.1
 
     def as_json(self) -> dict[str, Any]:
         """Give the record for a JSON file; NaN becomes null."""
@@ -127,4 +129,6 @@ class ClassThreshold:
             "threshold": None if math.isnan(self.threshold) else self.threshold,
             "optimal_lrp": None if math.isnan(self.optimal_lrp) else self.optimal_lrp,
             "support": {"objects": self.objects},
+            "convention": "paper",
+            "tau": self.tau,
         }

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -11,19 +12,25 @@ from incognita.metrics.catalog import get_metric
 from incognita.results.result import ClassThreshold, ConfidenceBin, Result
 
 
-def certificate_table(results: Sequence[Result]) -> Table:
+def certificate_table(results: Sequence[Result], *, width: int = 156) -> Table:
     """One row per metric and convention, one column per split, grouped as the catalog groups them.
 
-    Shares are in percent, counts as they are; after ± stands half the bootstrap interval over
-    images. Conventions that print alike on every split share a row.
+    Shares are in percent, counts as they are; brackets hold the bootstrap interval over images.
+    Conventions that print alike on every split share a row. Where the screen is narrow the meaning
+    is left out first, then the intervals; never a convention.
     """
     splits = list(dict.fromkeys(result.split for result in results))
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption=CAPTION, caption_justify="left")
+    with_bounds = width >= MEDIUM and any(not math.isnan(result.low) for result in results)
+    caption = CAPTION + (BOUNDS if with_bounds else "")
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption=caption, caption_justify="left")
     table.add_column("metric", no_wrap=True)
-    table.add_column("convention", style="dim")
+    table.add_column(
+        "convention", style="dim", min_width=21 if width >= MEDIUM else 13, overflow="fold"
+    )
     for split in splits:
         table.add_column(split, justify="right", no_wrap=True)
-    table.add_column("what it is", style="dim", overflow="fold")
+    if width >= WIDE:
+        table.add_column("what it is", style="dim", no_wrap=True)
     group = None
     for metric in _in_groups(results):
         info = get_metric(metric)
@@ -32,8 +39,9 @@ def certificate_table(results: Sequence[Result]) -> Table:
             table.add_section()
             table.add_row(Text(group, style="bold cyan"))
         name, meaning = f"  {info.title} {info.direction.arrow}", info.meaning
-        for conventions, cells in _rows(results, metric, splits):
-            table.add_row(name, ", ".join(conventions), *cells, meaning)
+        for conventions, cells in _rows(results, metric, splits, with_bounds=with_bounds):
+            last = (meaning,) if width >= WIDE else ()
+            table.add_row(name, ", ".join(conventions), *cells, *last)
             name = meaning = ""
     return table
 
@@ -41,10 +49,12 @@ def certificate_table(results: Sequence[Result]) -> Table:
 CONVENTIONS = (
     "paper", "coco", "voc07", "owod", "owdetr", "opendet", "fmiyc", "saod", "detection-calibration",
 )  # fmt: skip
+WIDE, MEDIUM = 156, 110  # columns of a screen that hold the meanings, and the intervals
 CAPTION = (
-    "percent, counts for A-OSE; ± half the 95 % bootstrap interval over images; "
-    "- undefined there; ↑ higher is better, ↓ lower is better"
+    "percent, but counts for A-OSE; ↑ higher is better, ↓ lower is better; - undefined there, "
+    "blank not defined at all"
 )
+BOUNDS = "; in brackets the 95 % bootstrap interval over images"
 
 
 def threshold_table(thresholds: Sequence[ClassThreshold]) -> Table:
@@ -60,7 +70,7 @@ def threshold_table(thresholds: Sequence[ClassThreshold]) -> Table:
         if math.isnan(each.optimal_lrp):
             table.add_row(name, str(each.objects), "-", "-", "[dim]no object[/]")
             continue
-        cut = "-" if math.isnan(each.threshold) else f"{each.threshold:.3f}"
+        cut = "-" if math.isnan(each.threshold) else _rounded_down(each.threshold)
         length = round(30 * each.optimal_lrp)
         bar = f"[red]{'━' * length}[/][dim]{'─' * (30 - length)}[/]"
         lrp = f"{100 * each.optimal_lrp:.1f}"
@@ -87,6 +97,12 @@ def reliability_table(bins: Sequence[ConfidenceBin]) -> Table:
     return table
 
 
+def _rounded_down(threshold: float) -> str:
+    """Four decimals, never more than it is: that would cut off the very detection that decides."""
+    nearest = f"{threshold:.4f}"
+    return nearest if float(nearest) <= threshold else f"{threshold - 1e-4:.4f}"
+
+
 def _in_groups(results: Sequence[Result]) -> list[str]:
     """Metrics in the order of their groups."""
     metrics = list(dict.fromkeys(result.metric for result in results))
@@ -101,29 +117,27 @@ def _place(convention: str) -> tuple[int, str]:
 
 
 def _rows(
-    results: Sequence[Result], metric: str, splits: Sequence[str]
+    results: Sequence[Result], metric: str, splits: Sequence[str], *, with_bounds: bool
 ) -> Iterator[tuple[list[str], list[str]]]:
     """The conventions of a metric and their cells; conventions with equal cells together."""
     mine = {(r.convention, r.split): r for r in results if r.metric == metric}
     rows: dict[tuple[str, ...], list[str]] = {}
     for convention in sorted({convention for convention, _ in mine}, key=_place):
-        cells = tuple(_cell(mine.get((convention, split))) for split in splits)
+        records = (mine.get((convention, split)) for split in splits)
+        cells = tuple(_cell(record, with_bounds=with_bounds) for record in records)
         rows.setdefault(cells, []).append(convention)
     for cells, conventions in rows.items():
         yield conventions, list(cells)
 
 
-def _cell(result: Result | None) -> str:
+def _cell(result: Result | None, *, with_bounds: bool) -> str:
     if result is None:
         return ""
     if math.isnan(result.value):
         return "-"
-    if get_metric(result.metric).is_count:
-        return f"{result.value:.0f}" + _margin(result, 1.0, 0)
-    return f"{100 * result.value:.1f}" + _margin(result, 100.0, 1)
-
-
-def _margin(result: Result, scale: float, decimals: int) -> str:
-    if math.isnan(result.low):
-        return ""
-    return f" ±{scale * (result.high - result.low) / 2:.{decimals}f}".ljust(6)
+    scale, decimals = (1.0, 0) if get_metric(result.metric).is_count else (100.0, 1)
+    value = f"{scale * result.value:.{decimals}f}"
+    if not with_bounds or math.isnan(result.low):
+        return value
+    low, high = (f"{scale * bound:.{decimals}f}" for bound in (result.low, result.high))
+    return escape(f"{value} [{low}, {high}]")

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,11 @@ import numpy as np
 from incognita.benchmarks.readers.files import replacing
 from incognita.containers.classes import Role
 from incognita.containers.detection import BoxTruth, Detections
-from incognita.errors import InvalidDataError, unknown_name
+from incognita.errors import InvalidDataError, UnknownNameError, unknown_name
 from incognita.metrics import calibration, conventions
 from incognita.metrics.intervals import bootstrap_weights
 from incognita.metrics.lrp import optimal_lrp
+from incognita.metrics.measures import Measure, undefined
 from incognita.metrics.open_set import images_with_roles
 from incognita.results.result import ClassThreshold, ConfidenceBin, Result
 from incognita.running.evidence import Evidence
@@ -61,8 +62,15 @@ class Certificate:
         for result in self.results:
             if (result.metric, result.convention, result.split) == (metric, convention, split):
                 return result
-        offered = {f"{r.metric} {r.convention} {r.split}" for r in self.results}
-        raise unknown_name("result", f"{metric} {convention} {split}", offered)
+        offered = {r.convention: r.split for r in self.results if r.metric == metric}
+        if not offered:
+            raise unknown_name("metric", metric, {r.metric for r in self.results})
+        wanted = f"{metric} in the convention {convention!r} on the split {split!r}"
+        where = ", ".join(sorted(offered))
+        raise UnknownNameError(
+            f"There is no {wanted}. It is given in: {where}; on: "
+            f"{', '.join(dict.fromkeys(r.split for r in self.results if r.metric == metric))}."
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Give everything for a JSON file."""
@@ -77,18 +85,15 @@ class Certificate:
     def save(self, path: str | Path) -> None:
         """Write everything as JSON; a file that is there is replaced as a whole or not at all."""
         path = Path(path)
-        if path.is_dir():
-            raise InvalidDataError(
-                f"{path} is a folder, but a file is expected; name one inside it."
-            )
         text = json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as unfinished:
                 unfinished.write_text(text)
         except OSError as error:
+            shown = str(path) if len(str(path)) < 120 else f"{str(path)[:120]}…"
             raise InvalidDataError(
-                f"{path} cannot be written: {error.strerror}; name another file."
+                f"{shown} cannot be written: {error.strerror}; name another file."
             ) from error
 
     def table(self) -> "RenderableType":
@@ -129,6 +134,7 @@ def certify(
     >>> certify(found, truth, n_resamples=0).get("open_set_error").value
     1.0
     """
+    _check_kinds(detections, truth)
     _check(tau, score_floor, truth)
     detections = detections.for_images(truth.image_ids)
     if score_floor is not None:
@@ -137,8 +143,9 @@ def certify(
     results: list[Result] = []
     for split, keep in split_images(truth).items():
         weights = bootstrap_weights(truth.n_images, n_resamples=n_resamples, seed=seed, keep=keep)
+        n_images = int(keep.sum())
         for step in _steps(evidence, weights, split, tau, on_step):
-            results += [Result.from_measure(m, c, split=split, measure=x) for m, c, x in step]
+            results += [_record(m, c, split, measure, n_images) for m, c, measure in step]
     return Certificate(
         tuple(results),
         tuple(class_thresholds(evidence, tau)),
@@ -147,6 +154,15 @@ def certify(
         {"tau": tau, "score_floor": score_floor, "resamples": n_resamples, "seed": seed}
         | dict(inputs or {}),
     )
+
+
+def _record(metric: str, convention: str, split: str, measure: Measure, n_images: int) -> Result:
+    """Make a result; nothing is claimed of no image, and no certainty of a single one."""
+    if n_images == 0:
+        measure = undefined("no image is in this split", measure.support)
+    elif n_images == 1:
+        measure = replace(measure, values=measure.values[:1])
+    return Result.from_measure(metric, convention, split=split, measure=measure)
 
 
 def split_images(truth: BoxTruth) -> dict[str, Bool[np.ndarray, "images"]]:
@@ -190,7 +206,7 @@ def class_thresholds(evidence: Evidence, tau: float | None) -> Iterator[ClassThr
     n_truth = table.n_truth(ones)[: evidence.n_known, 0]
     names = evidence.truth.classes.known_names
     for name, lrp, at, n in zip(names, best.per_class, best.thresholds, n_truth, strict=True):
-        yield ClassThreshold(name, float(at), float(lrp), int(n))
+        yield ClassThreshold(name, float(at), float(lrp), int(n), float(table.thresholds[0]))
 
 
 def confidence_bins(evidence: Evidence, tau: float | None) -> Iterator[ConfidenceBin]:
@@ -201,6 +217,14 @@ def confidence_bins(evidence: Evidence, tau: float | None) -> Iterator[Confidenc
         return
     for low, high, confidence, quality, n in zip(*diagram, strict=True):
         yield ConfidenceBin(float(low), float(high), float(confidence), float(quality), int(n))
+
+
+def _check_kinds(detections: object, truth: object) -> None:
+    if not isinstance(detections, Detections) or not isinstance(truth, BoxTruth):
+        raise InvalidDataError(
+            f"certify takes Detections and then a BoxTruth, but {type(detections).__name__} and "
+            f"{type(truth).__name__} came; `load_truth(...).truth` is a BoxTruth."
+        )
 
 
 def _check(tau: float | None, score_floor: float | None, truth: BoxTruth) -> None:
@@ -227,7 +251,12 @@ def _notes(detections: Detections, truth: BoxTruth) -> Iterator[str]:
             "detector has such a label, name it in the class map."
         )
     if not truth.is_unknown.any():
-        yield "No object is unknown: open-set metrics say nothing. Name the known classes."
+        yield "No object is unknown: open-set metrics say nothing about this detector."
+    n_silent = int((np.diff(detections.offsets) == 0).sum())
+    if len(detections) and 2 * n_silent > truth.n_images:
+        yield f"{n_silent} of {truth.n_images} images have no detection; were all looked at?"
+    if len(detections) and not 0 <= detections.confidence.min() <= detections.confidence.max() <= 1:
+        yield "Confidences leave 0 to 1: calibration is undefined where such detections count."
     if (n := int(roles[Role.IGNORED].sum())) > 0:
         yield f"{n} detections of ignored classes were set aside."
     no_truth = set(truth.classes.known_names) - {

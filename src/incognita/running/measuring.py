@@ -15,6 +15,7 @@ from incognita.metrics.detection import coco_measures
 from incognita.metrics.lrp import lrp_error, optimal_lrp
 from incognita.metrics.measures import Measure
 from incognita.metrics.open_set import (
+    NO_UNKNOWN_OBJECT,
     images_without_detection,
     mean_average_precision,
     normalized_open_set_error,
@@ -32,6 +33,7 @@ from incognita.shapes import Float
 
 Weights = Float[np.ndarray, "images replicates"]
 Named = Iterator[tuple[str, str, Measure]]
+NO_OBJECT = "no object is in these images"
 
 
 class PublicCode(NamedTuple):
@@ -77,12 +79,14 @@ def open_set_papers(evidence: Evidence, weights: Weights, *, unknown_only: bool)
     yield "normalized_open_set_error", "paper", normalized
     yield "wilderness_ratio", "paper", wilderness_ratio(table, evidence.truth, weights=weights)
     everything = mean_average_precision(
-        evidence.class_agnostic, 1, rule=POINTS_101, weights=weights
+        evidence.class_agnostic, 1, rule=POINTS_101, weights=weights, nothing=NO_OBJECT
     )
     yield "ap_all", "paper", everything
     yield "ap_all", "coco", everything
     if unknown_only:  # the paper defines it nowhere else
-        related = mean_average_precision(evidence.superclasses, 1, rule=AREA, weights=weights)
+        related = mean_average_precision(
+            evidence.superclasses, 1, rule=AREA, weights=weights, nothing=NO_UNKNOWN_OBJECT
+        )
         yield "ap_superclass", "paper", related
     yield "images_without_detection", "paper", images_without_detection(table, weights=weights)
     overlooked = unknown_objects_without_detection(table, overlaps, weights=weights)

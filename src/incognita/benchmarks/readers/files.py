@@ -23,6 +23,8 @@ def opened(path: Path) -> Iterator[BufferedIOBase]:
         raise InvalidDataError(f"{path} is a folder, but a file is expected; name one inside it.")
     if not path.exists():
         raise MissingDataError(f"There is no file at {path}; check the path.")
+    if not path.is_file():
+        raise InvalidDataError(f"{path} is a pipe or device; write its content to a file first.")
     with path.open("rb") as plain:
         if plain.peek(2)[:2] != _GZIP_MARK:
             yield plain
@@ -55,9 +57,20 @@ def load_json(path: Path) -> Any:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Lend a temporary file beside `path` that takes its place only if all went well."""
+    """Lend a temporary file beside `path` that takes its place only if all went well.
+
+    A link is followed, and what is no file (a device, a pipe) is written to, never replaced.
+    """
+    path = Path(os.path.realpath(path))  # resolve() raises where links go in a circle
+    if path.is_dir():
+        raise InvalidDataError(f"{path} is a folder, but a file is expected; name one inside it.")
     if not path.parent.is_dir():
         raise MissingDataError(f"There is no folder {path.parent} to write into; make it first.")
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    if path.exists() and not os.access(path, os.W_OK):
+        raise InvalidDataError(f"{path} may not be written; name another file.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield temporary
