@@ -33,12 +33,12 @@ def read_pipe(pipe: Path) -> tuple[threading.Thread, list[str]]:
     return reader, received
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_writing_to_a_link_replaces_what_it_points_to(tmp_path: Path, is_there: bool) -> None:
+@pytest.mark.parametrize("before", ["before", None])
+def test_writing_to_a_link_replaces_what_it_points_to(tmp_path: Path, before: str | None) -> None:
     target, link = tmp_path / "far" / "target.json", tmp_path / "link.json"
     target.parent.mkdir()
-    if is_there:
-        target.write_text("before")
+    if before is not None:
+        target.write_text(before)
     link.symlink_to(target)
     with replacing_text(link) as file:
         file.write("after")

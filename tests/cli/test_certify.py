@@ -32,6 +32,8 @@ RESULT_KEYS = {
     "direction",
 }  # fmt: skip
 
+THRESHOLD_KEYS = {"class", "threshold", "optimal_lrp", "support", "convention", "tau"}
+
 
 class Outcome(NamedTuple):
     """What a command did."""
@@ -65,9 +67,7 @@ Call = Callable[..., Outcome]
 
 
 @pytest.fixture
-def call(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Call]:
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
     """Run a command as `incognita` does, in this process and without touching its settings."""
     monkeypatch.setattr(cli, "_start_fast", lambda: None)
     monkeypatch.setattr(cli, "collect_garbage_again", lambda: None)
@@ -133,7 +133,7 @@ def test_json_has_the_documented_keys(certify):
         assert (result["value"] is None) == (result["reason"] is not None)
         assert all(type(count) is int for count in result["support"].values())
     for each in outcome.document["thresholds"]:
-        assert set(each) == {"class", "threshold", "optimal_lrp", "support"}
+        assert set(each) == THRESHOLD_KEYS
     names = [each["class"] for each in outcome.document["thresholds"]]
     assert names == ["person", "bicycle", "car", "bus", "dog"]
     assert outcome.document["notes"] == []
@@ -173,9 +173,7 @@ def test_without_json_there_is_a_table_for_people(call):
     assert max(map(len, outcome.out.splitlines())) <= WIDE
 
 
-def test_a_split_without_images_shows_dashes_and_one_of_a_single_image_no_interval(
-    call, tmp_path
-):
+def test_a_split_without_images_shows_dashes_and_one_of_a_single_image_no_interval(call, tmp_path):
     truth = {
         "images": [{"id": 0}],
         "categories": [{"id": 0, "name": "car"}],
@@ -242,9 +240,8 @@ def test_the_package_runs_as_a_module_too():
         [sys.executable, "-m", "incognita", "--version"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done == subprocess.CompletedProcess(
-        done.args, 0, f"incognita {incognita.__version__}\n", ""
-    )
+    shown = (done.returncode, done.stdout, done.stderr)
+    assert shown == (0, f"incognita {incognita.__version__}\n", "")
 
 
 # --- options ---------------------------------------------------------------------------------
@@ -480,9 +477,7 @@ def test_wrong_options_end_with_code_2_and_a_sentence(certify, arguments, senten
 
 @pytest.mark.parametrize("option", ["truth", "detections", "classes"])
 @pytest.mark.parametrize("way", ["itself", "a link", "another spelling"])
-def test_an_output_that_is_an_input_is_refused_and_the_input_untouched(
-    call, tmp_path, option, way
-):
+def test_an_output_that_is_an_input_is_refused_and_the_input_untouched(call, tmp_path, option, way):
     files = {"truth": TRUTH, "detections": DETECTIONS, "classes": CLASSES}
     for name, path in files.items():
         files[name] = tmp_path / path.name
@@ -578,18 +573,20 @@ def test_an_interrupt_ends_a_real_process_at_once_and_without_a_traceback():
     assert "Traceback" not in err
 
 
-def test_an_interrupt_that_compiled_code_swallowed_stops_before_the_next_step(
-    certify, monkeypatch
-):
+def test_an_interrupt_that_compiled_code_swallowed_stops_before_the_next_step(certify, monkeypatch):
+    went_on: list[str] = []
+
     def swallow(*_: object, on_step: Callable[[str], None], **__: object) -> None:
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
             on_step("the next one")
+            went_on.append("past the step")
 
     monkeypatch.setattr(cli, "_interrupts", [])
     monkeypatch.setattr("incognita.running.certify.certify", swallow)
     outcome = certify()
+    assert went_on == []
     assert (outcome.code, outcome.out) == (130, "")
     assert "Traceback" not in outcome.err
 

@@ -650,3 +650,13 @@ def test_negative_areas_are_refused():
         InvalidDataError, match=r"areas of BoxTruth must not be negative, but row 0"
     ):
         BoxTruth([1], [0, 1], [[0, 0, 4, 4]], [0], Classes(("car",)), areas=[-1.0])
+
+
+def test_one_bad_box_among_very_many_is_found_and_named():
+    n = 5000
+    boxes = np.tile([0.0, 0.0, 4.0, 3.0], (n, 1))
+    columns = {"confidence": np.full(n, 0.5), "class_ids": np.zeros(n, np.int32)}
+    Detections([1], [0, n], boxes, **columns, classes=Classes(("car",)))
+    boxes[4321] = [9.0, 0.0, 4.0, 3.0]
+    with pytest.raises(InvalidDataError, match="x1 <= x2 and y1 <= y2, but row 4321 is"):
+        Detections([1], [0, n], boxes, **columns, classes=Classes(("car",)))

@@ -11,7 +11,6 @@ from tests.oracles.scenes import to_containers
 from incognita.kernels.box_checks import are_sound
 from incognita.kernels.sorting import descending_order_32, descending_order_64, group_order
 from incognita.metrics import matching
-from incognita.metrics.detection import coco_numbers
 from incognita.running.certify import certify
 
 floats = st.floats(allow_nan=False, width=32)
@@ -69,9 +68,6 @@ def test_compiled_orders_give_the_same_certificate_as_those_of_numpy(kind, seed,
     monkeypatch.setattr(matching, "FEW", 0)
     many = certify(detections, truth, n_resamples=0)
     assert [r.as_json() for r in few.results] == [r.as_json() for r in many.results]
-    assert coco_numbers(detections, truth) == pytest.approx(
-        coco_numbers(detections, truth), nan_ok=True
-    )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import FrozenInstanceError
-from typing import Any
 
 import numpy as np
 import pytest
@@ -129,8 +128,14 @@ def test_a_record_cannot_be_changed():
 
 
 def test_a_threshold_as_json_writes_null_for_nan():
-    given: dict[str, Any] = {"class": "car", "threshold": 0.5, "optimal_lrp": 0.25}
-    assert ClassThreshold("car", 0.5, 0.25, 3).as_json() == given | {"support": {"objects": 3}}
+    assert ClassThreshold("car", 0.5, 0.25, 3, tau=0.6).as_json() == {
+        "class": "car",
+        "threshold": 0.5,
+        "optimal_lrp": 0.25,
+        "support": {"objects": 3},
+        "convention": "paper",
+        "tau": 0.6,
+    }
     nothing = ClassThreshold("car", math.nan, math.nan, 0).as_json()
     assert nothing["threshold"] is nothing["optimal_lrp"] is None
     assert nothing["support"] == {"objects": 0}

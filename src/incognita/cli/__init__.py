@@ -1,9 +1,11 @@
 """The command line: one file per command, nothing heavy imported before a command runs."""
 
 import gc
+import os
 import signal
 import sys
 from io import TextIOWrapper
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import cast
 
@@ -19,8 +21,11 @@ def main() -> None:
     """Run a command; an error on purpose is one sentence and an exit code, never a traceback."""
     _start_fast()
     signal.signal(signal.SIGINT, _interrupt)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # None where it is closed
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever called us
+            setattr(sys, name, Path(os.devnull).open("w"))
+        elif isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
     from incognita.cli.app import app
 

@@ -351,7 +351,7 @@ def _is_counted(
     if not with_ignored:
         counted &= ~table.is_ignored()
     if weights is not None:
-        is_used = np.asarray(weights.any(axis=1))
+        is_used = np.asarray(image_weights(weights, table.n_images).any(axis=1))
         counted &= is_used[table.detection_images]
     return counted
 
