@@ -1,11 +1,9 @@
 """The command line: one file per command, nothing heavy imported before a command runs."""
 
 import gc
-import os
 import signal
 import sys
-from io import TextIOWrapper
-from pathlib import Path
+from io import StringIO, TextIOWrapper
 from types import FrameType, ModuleType
 from typing import cast
 
@@ -24,7 +22,7 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by whoever called us
-            setattr(sys, name, Path(os.devnull).open("w"))
+            setattr(sys, name, StringIO())
         elif isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
     from incognita.cli.app import app
