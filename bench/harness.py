@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -78,6 +79,12 @@ def at_most(limit: float) -> Bar:
 
 def use_one_thread() -> None:
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+
+
+def rows_of(module: str) -> list["Row"]:
+    """Measure one group here."""
+    rows: list[Row] = import_module(module).rows()
+    return rows
 
 
 def peer(library: str, prepare: Callable[[], Run]) -> Run | None:
