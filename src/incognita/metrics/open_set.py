@@ -13,7 +13,7 @@ from incognita.containers.detection import BoxTruth, Detections
 from incognita.kernels.matching import unknown_overlaps
 from incognita.kernels.wilderness import counts_at_recall
 from incognita.metrics.conventions import Absent, AveragePrecisionRule, Matching
-from incognita.metrics.detection import average_precision
+from incognita.metrics.detection import LabelPrecision, average_precision
 from incognita.metrics.matching import MatchTable, arrange_by_image, is_ignored_truth
 from incognita.metrics.measures import (
     Measure,
@@ -74,11 +74,16 @@ def mean_average_precision(
     *,
     rule: AveragePrecisionRule,
     weights: Weights | None = None,
+    labels: LabelPrecision | None = None,
     nothing: str = NO_KNOWN_OBJECT,
 ) -> Measure:
-    """Mean AP over the known classes at the table's first threshold (mAP_k in an open world)."""
+    """Mean AP over the known classes at the table's first threshold (mAP_k in an open world).
+
+    `labels` are what `average_precision` gave for the same table, rule and weights, if it was
+    asked before; `nothing` is the reason where no class has an object.
+    """
     weights = image_weights(weights, table.n_images)
-    labels = average_precision(table, weights, rule=rule)
+    labels = labels or average_precision(table, weights, rule=rule)
     n_truth = labels.n_truth[:n_known]
     has_truth = n_truth > 0
     per_class = labels.average_precision[0, :n_known]
@@ -107,13 +112,14 @@ def unknown_average_precision(
     *,
     rule: AveragePrecisionRule,
     weights: Weights | None = None,
+    labels: LabelPrecision | None = None,
 ) -> Measure:
     """AP_U: average precision of the label unknown, ranked by the detector's confidence.
 
     A table with several IoU thresholds gives their mean (the COCO-style AP_unk of OSOD-III).
     """
     weights = image_weights(weights, table.n_images)
-    labels = average_precision(table, weights, rule=rule)
+    labels = labels or average_precision(table, weights, rule=rule)
     values = mean_over(labels.average_precision[:, n_known])
     support = _support(weights, labels.n_truth[n_known:], 1)
     reason = NO_UNKNOWN_OBJECT if np.isnan(values[0]) else None

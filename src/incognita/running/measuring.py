@@ -10,9 +10,17 @@ from typing import NamedTuple
 import numpy as np
 
 from incognita.metrics import calibration, conventions
-from incognita.metrics.conventions import AREA, FMIYC_AREA, OWOD_AREA, POINTS_11, POINTS_101
-from incognita.metrics.detection import coco_measures
+from incognita.metrics.conventions import (
+    AREA,
+    FMIYC_AREA,
+    OWOD_AREA,
+    POINTS_11,
+    POINTS_101,
+    AveragePrecisionRule,
+)
+from incognita.metrics.detection import average_precision, coco_measures
 from incognita.metrics.lrp import lrp_error, optimal_lrp
+from incognita.metrics.matching import MatchTable
 from incognita.metrics.measures import Measure
 from incognita.metrics.open_set import (
     NO_UNKNOWN_OBJECT,
@@ -41,16 +49,16 @@ class PublicCode(NamedTuple):
 
     name: str
     matching: conventions.Matching
-    rule: conventions.AveragePrecisionRule
-    has_precision: bool
-    has_normalized: bool
+    rule: AveragePrecisionRule
+    leaves_out: frozenset[str] = frozenset()
 
 
+_PRECISION, _NORMALIZED = "unknown_precision", "normalized_open_set_error"
 PUBLIC_CODES = (
-    PublicCode("owod", conventions.OWOD, OWOD_AREA, has_precision=False, has_normalized=False),
-    PublicCode("owdetr", conventions.OWOD, POINTS_11, has_precision=False, has_normalized=False),
-    PublicCode("opendet", conventions.OWOD, OWOD_AREA, has_precision=True, has_normalized=False),
-    PublicCode("fmiyc", conventions.FMIYC, FMIYC_AREA, has_precision=True, has_normalized=True),
+    PublicCode("owod", conventions.OWOD, OWOD_AREA, frozenset({_PRECISION, _NORMALIZED})),
+    PublicCode("owdetr", conventions.OWOD, POINTS_11, frozenset({_PRECISION, _NORMALIZED})),
+    PublicCode("opendet", conventions.OWOD, OWOD_AREA, frozenset({_NORMALIZED})),
+    PublicCode("fmiyc", conventions.FMIYC, FMIYC_AREA),
 )
 
 
@@ -58,18 +66,14 @@ def closed_set(evidence: Evidence, weights: Weights) -> Named:
     """Average precision and recall of the known classes."""
     for name, measure in coco_measures(evidence.coco, evidence.n_known, weights=weights).items():
         yield name, "coco", measure
-    voc = evidence.table(conventions.VOC)
-    mean = mean_average_precision(voc, evidence.n_known, rule=POINTS_11, weights=weights)
-    yield "ap50", "voc07", mean
-    yield "map_known", "voc07", mean
 
 
 def open_set_papers(evidence: Evidence, weights: Weights, *, unknown_only: bool) -> Named:
     """Open-set metrics as the papers define them."""
     n_known = evidence.n_known
     table, overlaps = evidence.table(conventions.PAPER), evidence.overlaps(conventions.PAPER)
-    yield "map_known", "paper", mean_average_precision(table, n_known, rule=AREA, weights=weights)
-    unknown = unknown_average_precision(table, n_known, rule=AREA, weights=weights)
+    known, unknown = _both_precisions(table, n_known, AREA, weights)
+    yield "map_known", "paper", known
     yield "unknown_ap", "paper", unknown
     yield "unknown_precision", "paper", unknown_precision(table, n_known, weights=weights)
     yield "unknown_recall", "paper", unknown_recall(table, n_known, weights=weights)
@@ -98,30 +102,52 @@ def open_set_codes(evidence: Evidence, weights: Weights) -> Named:
     n_known = evidence.n_known
     coco = unknown_average_precision(evidence.coco, n_known, rule=POINTS_101, weights=weights)
     yield "unknown_ap", "coco", coco
-    voc = evidence.table(conventions.VOC)
-    eleven = unknown_average_precision(voc, n_known, rule=POINTS_11, weights=weights)
-    yield "unknown_ap", "voc07", eleven
-    for code in PUBLIC_CODES:
-        for name, measure in _of_code(code, evidence, weights):
-            yield name, code.name, measure
+    known, unknown = _both_precisions(evidence.table(conventions.VOC), n_known, POINTS_11, weights)
+    yield "ap50", "voc07", known
+    yield "map_known", "voc07", known
+    yield "unknown_ap", "voc07", unknown
+    for matching in dict.fromkeys(code.matching for code in PUBLIC_CODES):
+        shared = dict(_of_matching(matching, evidence, weights))
+        for code in PUBLIC_CODES:
+            if code.matching is matching:
+                yield from _of_code(code, shared, evidence, weights)
 
 
-def _of_code(
-    code: PublicCode, evidence: Evidence, weights: Weights
+def _both_precisions(
+    table: MatchTable, n_known: int, rule: AveragePrecisionRule, weights: Weights
+) -> tuple[Measure, Measure]:
+    """AP of the known classes and of the unknown, read from one walk."""
+    labels = average_precision(table, weights, rule=rule)
+    known = mean_average_precision(table, n_known, rule=rule, weights=weights, labels=labels)
+    unknown = unknown_average_precision(table, n_known, rule=rule, weights=weights, labels=labels)
+    return known, unknown
+
+
+def _of_matching(
+    matching: conventions.Matching, evidence: Evidence, weights: Weights
 ) -> Iterator[tuple[str, Measure]]:
-    table, overlaps = evidence.table(code.matching), evidence.overlaps(code.matching)
+    """What is the same in all codes that match alike."""
+    table, overlaps = evidence.table(matching), evidence.overlaps(matching)
     n_known = evidence.n_known
-    yield "map_known", mean_average_precision(table, n_known, rule=code.rule, weights=weights)
-    yield "unknown_ap", unknown_average_precision(table, n_known, rule=code.rule, weights=weights)
-    if code.has_precision:
-        yield "unknown_precision", unknown_precision(table, n_known, weights=weights)
+    yield "unknown_precision", unknown_precision(table, n_known, weights=weights)
     yield "unknown_recall", unknown_recall(table, n_known, weights=weights)
     error = open_set_error_by_detections(table, overlaps, weights=weights)
     yield "open_set_error", error
-    if code.has_normalized:
-        normalized = normalized_open_set_error(error, table, overlaps, weights=weights)
-        yield "normalized_open_set_error", normalized
+    normalized = normalized_open_set_error(error, table, overlaps, weights=weights)
+    yield "normalized_open_set_error", normalized
     yield "wilderness_impact", wilderness_impact(table, overlaps, n_known, weights=weights)
+
+
+def _of_code(
+    code: PublicCode, shared: dict[str, Measure], evidence: Evidence, weights: Weights
+) -> Named:
+    table = evidence.table(code.matching)
+    known, unknown = _both_precisions(table, evidence.n_known, code.rule, weights)
+    yield "map_known", code.name, known
+    yield "unknown_ap", code.name, unknown
+    for name, measure in shared.items():
+        if name not in code.leaves_out:
+            yield name, code.name, measure
 
 
 def localization_recall_precision(
