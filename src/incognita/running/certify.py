@@ -264,4 +264,4 @@ def _notes(detections: Detections, truth: BoxTruth) -> Iterator[str]:
     }
     if no_truth:
         shown = ", ".join(sorted(no_truth)[:5]) + (", …" if len(no_truth) > 5 else "")
-        yield f"{len(no_truth)} known classes have no object: {shown}."
+        yield f"Known classes without any object: {shown} ({len(no_truth)} in all)."
