@@ -10,7 +10,7 @@ from tests.oracles.scenes import to_containers
 
 from incognita.kernels.box_checks import are_sound
 from incognita.kernels.sorting import descending_order_32, descending_order_64, group_order
-from incognita.metrics import matching
+from incognita.metrics import arrangement
 from incognita.running.certify import certify
 
 floats = st.floats(allow_nan=False, width=32)
@@ -46,7 +46,7 @@ def test_float64_that_differ_only_in_their_lower_half_are_told_apart(n):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_many_confidences_with_ties_are_ordered_like_numpy(dtype):
     values = np.random.default_rng(0).random(200_000).round(3).astype(dtype)
-    np.testing.assert_array_equal(matching.order_by_confidence(values), expected(values))
+    np.testing.assert_array_equal(arrangement.order_by_confidence(values), expected(values))
 
 
 @given(hnp.arrays(np.int32, st.integers(0, 60), elements=st.integers(0, 7)), st.randoms())
@@ -56,7 +56,7 @@ def test_groups_keep_the_order_they_are_given_in(groups, random):
     order, starts = group_order(groups, 8, first)
     np.testing.assert_array_equal(order, first[np.argsort(groups[first], kind="stable")])
     np.testing.assert_array_equal(np.diff(starts), np.bincount(groups, minlength=8))
-    small = matching.order_by_group(groups, 8, first)
+    small = arrangement.order_by_group(groups, 8, first)
     np.testing.assert_array_equal(order, small[0])
     np.testing.assert_array_equal(starts, small[1])
 
@@ -65,7 +65,7 @@ def test_groups_keep_the_order_they_are_given_in(groups, random):
 def test_compiled_orders_give_the_same_certificate_as_those_of_numpy(kind, seed, monkeypatch):
     detections, truth = to_containers(make_scene(kind, seed))
     few = certify(detections, truth, n_resamples=0)
-    monkeypatch.setattr(matching, "FEW", 0)
+    monkeypatch.setattr(arrangement, "FEW", 0)
     many = certify(detections, truth, n_resamples=0)
     assert [r.as_json() for r in few.results] == [r.as_json() for r in many.results]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.oracles.scenes import Detection, Scene, Truth, found, real, to_containers
 
-from incognita.metrics import calibration, conventions
+from incognita.metrics import calibration_rules, conventions
 from incognita.metrics.calibration import laece
 from incognita.metrics.lrp import lrp_error, optimal_lrp
 from incognita.metrics.matching import match
@@ -131,7 +131,12 @@ def test_each_part_of_lrp_is_averaged_over_the_classes_that_define_it():
 
 def one_class(confidence: list[float], quality: list[float], rule: str) -> float:
     rules = {
-        r.name: r for r in (calibration.PAPER, calibration.SAOD, calibration.DETECTION_CALIBRATION)
+        r.name: r
+        for r in (
+            calibration_rules.PAPER,
+            calibration_rules.SAOD,
+            calibration_rules.DETECTION_CALIBRATION,
+        )
     }
     class_ids = np.zeros(len(confidence), np.int32)
     columns = np.array(confidence), np.array(quality)

@@ -13,7 +13,7 @@ from incognita.benchmarks.readers.files import replacing
 from incognita.containers.classes import Role
 from incognita.containers.detection import BoxTruth, Detections
 from incognita.errors import InvalidDataError, UnknownNameError, unknown_name
-from incognita.metrics import calibration, conventions
+from incognita.metrics import calibration, calibration_rules, conventions
 from incognita.metrics.intervals import bootstrap_weights
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.measures import Measure, undefined
@@ -200,7 +200,7 @@ def _steps(
 
 def class_thresholds(evidence: Evidence, tau: float | None) -> Iterator[ClassThreshold]:
     """The LRP-optimal threshold of each known class, as the paper defines LRP."""
-    table = evidence.table(conventions.PAPER, calibration.PAPER.tau if tau is None else tau)
+    table = evidence.table(conventions.PAPER, calibration_rules.PAPER.tau if tau is None else tau)
     best = optimal_lrp(table, evidence.n_known)
     ones = np.ones((table.n_images, 1), np.float32)
     n_truth = table.n_truth(ones)[: evidence.n_known, 0]
@@ -211,7 +211,7 @@ def class_thresholds(evidence: Evidence, tau: float | None) -> Iterator[ClassThr
 
 def confidence_bins(evidence: Evidence, tau: float | None) -> Iterator[ConfidenceBin]:
     """The reliability diagram of all known-class detections, in ten bins."""
-    table = evidence.table(conventions.PAPER, calibration.PAPER.tau if tau is None else tau)
+    table = evidence.table(conventions.PAPER, calibration_rules.PAPER.tau if tau is None else tau)
     diagram = calibration.reliability_of(table, evidence.n_known)
     if diagram is None:
         return

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from incognita.metrics import calibration, conventions
+from incognita.metrics import calibration, calibration_rules, conventions
 from incognita.metrics.conventions import (
     AREA,
     FMIYC_AREA,
@@ -162,15 +162,15 @@ def localization_recall_precision(
         yield "lrp_false_positive", rule.name, lrp.false_positive
         yield "lrp_false_negative", rule.name, lrp.false_negative
         # the public codes cut groups of equal confidence apart, which no threshold can
-        inside = rule is not calibration.PAPER
+        inside = rule is not calibration_rules.PAPER
         best = optimal_lrp(table, evidence.n_known, weights=weights, inside_ties=inside)
         yield "optimal_lrp", rule.name, best.total
 
 
 RULES = (
-    (calibration.PAPER, conventions.PAPER),
-    (calibration.SAOD, conventions.COCO),
-    (calibration.DETECTION_CALIBRATION, conventions.COCO),
+    (calibration_rules.PAPER, conventions.PAPER),
+    (calibration_rules.SAOD, conventions.COCO),
+    (calibration_rules.DETECTION_CALIBRATION, conventions.COCO),
 )
 
 
@@ -180,10 +180,10 @@ def calibrated(evidence: Evidence, weights: Weights, *, tau: float | None) -> Na
     for rule, matching in RULES:
         table = evidence.table(matching, rule.tau if tau is None else tau)
         yield "laece", rule.name, calibration.laece_of(table, n_known, rule=rule, weights=weights)
-        if rule is not calibration.SAOD:
+        if rule is not calibration_rules.SAOD:
             laace = calibration.laace_of(table, n_known, rule=rule, weights=weights)
             yield "laace", rule.name, laace
             half = evidence.table(matching)
-            absent = rule is calibration.DETECTION_CALIBRATION
+            absent = rule is calibration_rules.DETECTION_CALIBRATION
             d_ece = calibration.d_ece_of(half, n_known, weights=weights, skips_absent=absent)
             yield "d_ece", rule.name, d_ece
