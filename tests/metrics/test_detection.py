@@ -3,6 +3,7 @@
 import contextlib
 import io
 import math
+from dataclasses import replace
 
 import faster_coco_eval
 import numpy as np
@@ -13,6 +14,7 @@ from tests.metrics.scene_cases import CASES, make_scene
 from tests.oracles.scenes import Scene, random_scene, to_coco, to_containers
 
 from incognita.metrics import conventions
+from incognita.metrics.conventions import POINTS_11, POINTS_101
 from incognita.metrics.detection import (
     COCO_AREAS,
     COCO_THRESHOLDS,
@@ -88,54 +90,33 @@ def test_weighted_average_precision_with_ones_equals_the_exact_path(kind, seed):
         np.testing.assert_allclose(mean, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("rule", [conventions.AREA, POINTS_101, POINTS_11], ids=lambda r: r.name)
 @pytest.mark.parametrize("seed", range(5))
-def test_an_image_with_weight_two_counts_like_two_images(seed):
-    scene = make_scene("ties", seed)
-    detections, truth = to_containers(scene)
-    rng = np.random.default_rng(seed)
-    counts = rng.integers(0, 3, scene.n_images)
-    ours = average_precision(
-        match(detections, truth, convention=conventions.PAPER),
-        counts[:, None].astype(np.float32),
-        rule=conventions.AREA,
-    )
-    repeated = repeat_images(scene, counts)
-    expected = average_precision(
-        match(*to_containers(repeated), convention=conventions.PAPER), rule=conventions.AREA
-    )
-    np.testing.assert_allclose(ours.n_found, expected.n_found)
-    np.testing.assert_allclose(ours.n_truth, expected.n_truth)
-    # with tied confidences the copies of one image stand together in the first ranking and apart
-    # in the second; without ties the two agree
-    if not has_ties(scene):
-        np.testing.assert_allclose(ours.average_precision, expected.average_precision)
+def test_weighting_images_equals_repeating_them(seed, rule):
+    # distinct confidences: copies of one detection stand together, and the envelope over a run of
+    # true positives is that at its end, so cutting a group of copies changes nothing
+    scene = with_distinct_scores(make_scene("crowd", seed))
+    counts = np.random.default_rng(seed).integers(0, 4, scene.n_images)
+    weights = counts[:, None].astype(np.float32)
+    table = match(*to_containers(scene), convention=conventions.PAPER)
+    ours = average_precision(table, weights, rule=rule)
+    repeated = to_containers(repeat_images(scene, counts))
+    expected = average_precision(match(*repeated, convention=conventions.PAPER), rule=rule)
+    for name in ("n_found", "n_counted", "n_truth", "average_precision"):
+        np.testing.assert_allclose(getattr(ours, name), getattr(expected, name), atol=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_without_ties_repeating_images_equals_weighting_them(seed):
-    scene = make_scene("plain", seed)
-    counts = np.random.default_rng(seed).integers(1, 4, scene.n_images)
-    ours = average_precision(
-        match(*to_containers(scene), convention=conventions.PAPER),
-        counts[:, None].astype(np.float32),
-        rule=conventions.AREA,
-    ).average_precision
-    table = match(*to_containers(repeat_images(scene, counts)), convention=conventions.PAPER)
-    expected = average_precision(table, rule=conventions.AREA).average_precision
-    # copies of a detection are ranked one after the other instead of at once, which can only
-    # change precision inside a group of copies; the envelope at its end is the same
-    np.testing.assert_allclose(ours, expected, atol=0.05)
-
-
-def has_ties(scene: Scene) -> bool:
+def with_distinct_scores(scene: Scene) -> Scene:
+    """Give the same scene with confidences that all differ, in the order they had."""
     scores = [detection.score for detection in scene.detections]
-    return len(set(scores)) < len(scores)
+    ranks = np.argsort(np.argsort(scores, kind="stable"))
+    spread = (ranks + 1) / (len(scores) + 1)
+    detections = [replace(d, score=float(s)) for d, s in zip(scene.detections, spread, strict=True)]
+    return replace(scene, detections=detections)
 
 
 def repeat_images(scene: Scene, counts: np.ndarray) -> Scene:
     """Give a scene in which every image appears as often as asked."""
-    from dataclasses import replace
-
     places = np.repeat(np.arange(scene.n_images), counts)
     detections = [
         replace(d, image=new)

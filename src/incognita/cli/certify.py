@@ -12,6 +12,7 @@ import typer
 from incognita import __version__
 
 if TYPE_CHECKING:
+    from incognita.containers.detection import BoxTruth, Detections
     from incognita.running.certify import Certificate
 
 
@@ -54,21 +55,16 @@ def certify_command(
 
     Example: incognita certify --truth gt.json --detections dets.json --known car,person,bicycle
     """
-    from incognita.benchmarks.class_map import load_class_map
-    from incognita.benchmarks.readers.coco import load_detections, load_truth
     from incognita.cli import collect_garbage_again
     from incognita.running.certify import certify
 
-    collect_garbage_again()
     refuse_overwriting(out, truth, detections, classes)
     names = None if known is None else [name.strip() for name in known.split(",") if name.strip()]
-    class_map = None if classes is None else load_class_map(classes)
-    annotated = load_truth(truth, class_map=class_map, known=names)
-    found = load_detections(detections, annotated)
+    pair = read_pair(truth, detections, names, classes)
+    collect_garbage_again()
     with steps_on_stderr() as on_step:
         certificate = certify(
-            found,
-            annotated.truth,
+            *pair,
             tau=tau,
             score_floor=score_floor,
             n_resamples=resamples,
@@ -83,6 +79,18 @@ def certify_command(
         sys.stdout.write(json.dumps(certificate.as_json(), indent=1, allow_nan=False) + "\n")
     else:
         show(certificate)
+
+
+def read_pair(
+    truth: Path, detections: Path, known: list[str] | None, classes: Path | None
+) -> "tuple[Detections, BoxTruth]":
+    """Read both files under the class map or the list of known classes."""
+    from incognita.benchmarks.class_map import load_class_map
+    from incognita.benchmarks.readers.coco import load_detections, load_truth
+
+    class_map = None if classes is None else load_class_map(classes)
+    annotated = load_truth(truth, class_map=class_map, known=known)
+    return load_detections(detections, annotated), annotated.truth
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from incognita.errors import InvalidDataError, UnknownNameError, unknown_name
 from incognita.metrics import calibration, calibration_rules, conventions
 from incognita.metrics.intervals import bootstrap_weights
 from incognita.metrics.lrp import optimal_lrp
-from incognita.metrics.measures import Measure, undefined
+from incognita.metrics.matching import MatchTable
+from incognita.metrics.measures import Measure, every_image_once, undefined
 from incognita.metrics.open_set import images_with_roles
 from incognita.results.result import ClassThreshold, ConfidenceBin, Result
 from incognita.running.evidence import Evidence
@@ -198,12 +199,15 @@ def _steps(
         yield step()
 
 
+def _paper_table(evidence: Evidence, tau: float | None) -> MatchTable:
+    return evidence.table(conventions.PAPER, calibration_rules.PAPER.tau if tau is None else tau)
+
+
 def class_thresholds(evidence: Evidence, tau: float | None) -> Iterator[ClassThreshold]:
     """The LRP-optimal threshold of each known class, as the paper defines LRP."""
-    table = evidence.table(conventions.PAPER, calibration_rules.PAPER.tau if tau is None else tau)
+    table = _paper_table(evidence, tau)
     best = optimal_lrp(table, evidence.n_known)
-    ones = np.ones((table.n_images, 1), np.float32)
-    n_truth = table.n_truth(ones)[: evidence.n_known, 0]
+    n_truth = table.n_truth(every_image_once(table.n_images))[: evidence.n_known, 0]
     names = evidence.truth.classes.known_names
     for name, lrp, at, n in zip(names, best.per_class, best.thresholds, n_truth, strict=True):
         yield ClassThreshold(name, float(at), float(lrp), int(n), float(table.thresholds[0]))
@@ -211,7 +215,7 @@ def class_thresholds(evidence: Evidence, tau: float | None) -> Iterator[ClassThr
 
 def confidence_bins(evidence: Evidence, tau: float | None) -> Iterator[ConfidenceBin]:
     """The reliability diagram of all known-class detections, in ten bins."""
-    table = evidence.table(conventions.PAPER, calibration_rules.PAPER.tau if tau is None else tau)
+    table = _paper_table(evidence, tau)
     diagram = calibration.reliability_of(table, evidence.n_known)
     if diagram is None:
         return

@@ -103,7 +103,7 @@ def open_set_codes(evidence: Evidence, weights: Weights) -> Named:
     coco = unknown_average_precision(evidence.coco, n_known, rule=POINTS_101, weights=weights)
     yield "unknown_ap", "coco", coco
     known, unknown = _both_precisions(evidence.table(conventions.VOC), n_known, POINTS_11, weights)
-    yield "ap50", "voc07", known
+    yield "ap50", "voc07", known  # one number under both names, from the same walk
     yield "map_known", "voc07", known
     yield "unknown_ap", "voc07", unknown
     for matching in dict.fromkeys(code.matching for code in PUBLIC_CODES):
