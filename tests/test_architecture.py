@@ -13,14 +13,18 @@ SOURCE = Path(incognita.__file__).parent
 
 SINGLE = (
     "errors.py",
+    "registry.py",
     "shapes.py",
 )  # modules beside the folders; the two dunder files open them all
 # A folder may import only folders named earlier; those in one set do not import each other.
 LAYERS = [
     {"errors", "shapes"},
+    {"registry"},
     {"kernels"},
     {"containers"},
-    {"benchmarks", "metrics"},
+    {"benchmarks", "models", "metrics"},
+    {"extraction"},
+    {"methods"},
     {"results"},
     {"running"},
     {"cli"},

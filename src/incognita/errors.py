@@ -4,7 +4,8 @@
     ├── InvalidDataError (ValueError)     the content of an array or a file is wrong
     ├── MissingDataError (FileNotFoundError)  a file that was named is not there
     ├── UnknownNameError (KeyError)       no metric, class, … has that name
-    └── MissingExtraError (ImportError)   an optional library is not installed
+    ├── MissingExtraError (ImportError)   an optional library is not installed
+    └── WorkerError (RuntimeError)        a process that was started to help has failed
 
 Every message is one sentence: what came, what was expected, what to do.
 """
@@ -27,6 +28,10 @@ class MissingDataError(IncognitaError, FileNotFoundError):
 
 class MissingExtraError(IncognitaError, ImportError):
     """An optional library is needed and not installed."""
+
+
+class WorkerError(IncognitaError, RuntimeError):
+    """A process that was started to share the work died or failed."""
 
 
 class UnknownNameError(IncognitaError, KeyError):

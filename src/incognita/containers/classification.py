@@ -48,6 +48,7 @@ class ClassifierOutputs:
         labels: The true class of each row, where it is known.
         head: The layer between features and logits.
         layers: Pooled features of named earlier layers.
+        probes: What else was recorded in the pass, by column (see `containers.needs.Probe`).
 
     >>> outputs = ClassifierOutputs(("a", "b"), torch.tensor([[9.0, 0.0], [1.0, 2.0]]))
     >>> len(outputs), outputs[torch.tensor([False, True])].image_ids
@@ -60,6 +61,7 @@ class ClassifierOutputs:
     labels: Int[Tensor, "n"] | None = None
     head: Head | None = None
     layers: Mapping[str, Float[Tensor, "n _"]] | None = None
+    probes: Mapping[str, Float[Tensor, "n ..."]] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "image_ids", tuple(self.image_ids))
@@ -67,8 +69,8 @@ class ClassifierOutputs:
         check_rows("ClassifierOutputs", image_ids=len(self.image_ids), **rows)
         check_unique("ClassifierOutputs", np.asarray(self.image_ids))
         for name, column in self._columns().items():
-            if column is not None and column.is_floating_point() and not column.isfinite().all():
-                row = int((~column.isfinite()).flatten(1).any(dim=1).nonzero()[0])
+            row = None if column is None else _first_infinite_row(column)
+            if row is not None:
                 raise InvalidDataError(
                     f"{name} of ClassifierOutputs must be finite, but row {row} "
                     f"(image {self.image_ids[row]}) is not; look at that image or the model."
@@ -77,7 +79,8 @@ class ClassifierOutputs:
 
     def _columns(self) -> dict[str, Tensor | None]:
         columns = {"logits": self.logits, "features": self.features, "labels": self.labels}
-        return columns | {f"layers[{name!r}]": t for name, t in (self.layers or {}).items()}
+        columns |= {f"layers[{name!r}]": t for name, t in (self.layers or {}).items()}
+        return columns | {f"probes[{name!r}]": t for name, t in (self.probes or {}).items()}
 
     def _check_head(self) -> None:
         if self.head is None:
@@ -102,14 +105,14 @@ class ClassifierOutputs:
         kept = [
             image for image, is_kept in zip(self.image_ids, keep.tolist(), strict=True) if is_kept
         ]
-        layers = {name: t[keep] for name, t in self.layers.items()} if self.layers else self.layers
         return replace(
             self,
             image_ids=tuple(kept),
             logits=self.logits[keep],
             features=None if self.features is None else self.features[keep],
             labels=None if self.labels is None else self.labels[keep],
-            layers=layers,
+            layers=_kept(self.layers, keep),
+            probes=_kept(self.probes, keep),
         )
 
     @classmethod
@@ -137,10 +140,29 @@ class ClassifierOutputs:
             name: torch.cat([tensor for each in columns if (tensor := each[name]) is not None])
             for name in sorted(present[0])
         }
-        names = parts[0].layers or {}
-        layers = {name: joined.pop(f"layers[{name!r}]") for name in names}
+        for group in ("layers", "probes"):
+            names = getattr(parts[0], group) or {}
+            joined[group] = {name: joined.pop(f"{group}[{name!r}]") for name in names} or None
         image_ids = tuple(image for part in parts for image in part.image_ids)
-        return cls(image_ids, **joined, head=parts[0].head, layers=layers or None)
+        return cls(image_ids, **joined, head=parts[0].head)
+
+
+_ROWS_AT_ONCE = 16_384  # a mask of a million rows of features would be gigabytes
+
+
+def _first_infinite_row(column: Tensor) -> int | None:
+    if not column.is_floating_point():
+        return None
+    for first in range(0, len(column), _ROWS_AT_ONCE):
+        part = column[first : first + _ROWS_AT_ONCE]
+        # a sum is finite unless an element is not, or it overflows: the cheap look comes first
+        if not part.sum(dtype=torch.float64).isfinite() and not part.isfinite().all():
+            return first + int((~part.isfinite()).flatten(1).any(dim=1).nonzero()[0])
+    return None
+
+
+def _kept(columns: Mapping[str, Tensor] | None, keep: Tensor) -> dict[str, Tensor] | None:
+    return None if columns is None else {name: t[keep] for name, t in columns.items()}
 
 
 def _same_head(a: Head | None, b: Head | None) -> bool:
