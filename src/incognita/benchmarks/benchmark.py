@@ -1,0 +1,50 @@
+"""What is compared: known data to learn from, known data to keep, unknown data to notice."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from incognita.benchmarks.dataset import Dataset
+
+
+@dataclass(frozen=True, eq=False)
+class Benchmark:
+    """The data sets of one benchmark, each in its part.
+
+    Args:
+        name: As people type it, such as `openood/cifar10`.
+        version: Goes up whenever a published number could move.
+        title: One line for tables.
+        classes: Names of the known classes, in the order of the labels.
+        train: Known images that methods learn from.
+        validation: Known images to choose parameters on.
+        test: Known images to keep.
+        unknown: Groups such as near and far, each with its sets.
+        shifted: Known classes that look different; known too in the full-spectrum setting.
+        unknown_validation: Unknown images to choose parameters on, never tested.
+        unknown_training: Unknown images that training methods may use.
+        full_spectrum: Whether shifted images count as known in the main table.
+        default_model: The model meant for it, where one is embedded.
+        notes: What a reader of its numbers must be told, such as what is missing.
+    """
+
+    name: str
+    version: int
+    title: str
+    classes: Sequence[str]
+    test: Dataset
+    unknown: Mapping[str, Mapping[str, Dataset]]
+    train: Dataset | None = None
+    validation: Dataset | None = None
+    shifted: Mapping[str, Dataset] = field(default_factory=dict)
+    unknown_validation: Dataset | None = None
+    unknown_training: Dataset | None = None
+    full_spectrum: bool = False
+    default_model: str | None = None
+    notes: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether images that the definition names are missing."""
+        return bool(self.facts.get("missing"))

@@ -1,0 +1,91 @@
+"""From the name of a benchmark, or the path of a file, to its definition."""
+
+import tomllib
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from incognita.benchmarks.definition import Definition
+from incognita.benchmarks.parsing import parse_definition
+from incognita.errors import InvalidDataError, MissingDataError, unknown_name
+
+SHIPPED = Path(__file__).parent / "definitions"
+OWN_KEYS = ("name", "version", "title")  # never taken over from the benchmark that is extended
+
+
+class Found(NamedTuple):
+    """A definition and the file it comes from; `content_hash` covers what it extends, too."""
+
+    definition: Definition
+    path: Path
+    is_shipped: bool
+    content_hash: str
+
+
+def list_benchmarks(pattern: str = "*") -> list[str]:
+    """List the names of the benchmarks that ship with the package.
+
+    >>> list_benchmarks("openood/cifar*")
+    ['openood/cifar10', 'openood/cifar100']
+    """
+    names = (path.relative_to(SHIPPED).with_suffix("") for path in SHIPPED.rglob("*.toml"))
+    return sorted(name for each in names if fnmatchcase(name := each.as_posix(), pattern))
+
+
+def find_definition(name_or_path: str | PathLike[str]) -> Found:
+    """Read the definition of one of our benchmarks, or of anybody's from its TOML file."""
+    path = _path_of(fspath(name_or_path))
+    content = _content(path, ())
+    definition = parse_definition(content, source=str(path))
+    content_hash = sha256(definition.model_dump_json().encode()).hexdigest()
+    return Found(definition, path, path.is_relative_to(SHIPPED), content_hash)
+
+
+def _path_of(name: str, beside: Path | None = None) -> Path:
+    if name.endswith(".toml"):
+        path = Path(name) if beside is None else beside / name
+        if not path.is_file():
+            raise MissingDataError(
+                f"There is no benchmark file {path}; give the path of a TOML file or the name of "
+                f"a benchmark."
+            )
+        return path
+    if name not in list_benchmarks():
+        raise unknown_name("benchmark", name, list_benchmarks())
+    return SHIPPED / f"{name}.toml"
+
+
+def _content(path: Path, extended_by: tuple[Path, ...]) -> Mapping[str, Any]:
+    """Read a file together with what it extends."""
+    try:
+        own = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InvalidDataError(f"{path} is not TOML: {error}; correct the file.") from error
+    base = own.get("extends")
+    if not isinstance(base, str):
+        return own
+    chain = (*extended_by, path.resolve())
+    above = _path_of(base, path.parent)
+    if above.resolve() in chain:
+        raise InvalidDataError(f"{path} extends itself by way of {base}; break the circle.")
+    return _merged(_content(above, chain), own)
+
+
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Add to a benchmark: sets by name, sources by name, any other key as a whole."""
+    inherited = {key: value for key, value in base.items() if key not in OWN_KEYS}
+    merged = {**inherited, **own}
+    sets = own.get("set", [])
+    if isinstance(sets, list):
+        named = {_name(each) for each in sets}
+        merged["set"] = [each for each in base.get("set", []) if _name(each) not in named] + sets
+    if isinstance(own.get("sources"), Mapping):
+        merged["sources"] = {**base.get("sources", {}), **own["sources"]}
+    return merged
+
+
+def _name(entry: Any) -> Any:
+    return entry.get("name") if isinstance(entry, Mapping) else None
