@@ -1,0 +1,185 @@
+"""Short texts that change whenever a network or a preprocessing function could act differently."""
+
+import functools
+import hashlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from incognita.models.preprocessing import FromPIL, Preprocessing
+
+# code of these changes with a version, not with an edit of the user
+_LIBRARIES = {"torch", "torchvision", "timm", "transformers", "incognita", "builtins", "numpy"}
+
+
+def hash_weights(module: nn.Module) -> str:
+    """Give the sha256 of a network: names, types, shapes and bytes of parameters and buffers.
+
+    The structure that `repr` shows and the code of classes of the user's own count too: two
+    networks that share all weights and differ in a stride or an activation are different models.
+    Reads the memory of the tensors in place, about a second per 1.5 GB.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> before = hash_weights(layer)
+    >>> _ = layer.bias.data.add_(1)
+    >>> hash_weights(layer) == before
+    False
+    """
+    return _hash_module(module, set())
+
+
+def version_of(module: nn.Module) -> tuple[tuple[int, int], ...] | None:
+    """Give numbers that change when a weight is replaced or written to; None where torch has none.
+
+    A write through `tensor.data` is the one torch does not count.
+    """
+    try:
+        return tuple((tensor.data_ptr(), tensor._version) for _, tensor in _tensors(module))
+    except RuntimeError:  # inference tensors count no versions
+        return None
+
+
+def describe_callable(function: Callable[..., Any]) -> str:
+    """Name a callable and what it depends on, for the key of stored outputs.
+
+    `Preprocessing` is its own description. Of anything else: the qualified name and a hash of its
+    bytecode, defaults, closure, and the globals it reads, followed into functions of the same
+    file; of an object, its class and attributes. What a function reads from a file or asks of
+    another library when it is called cannot be seen.
+
+    >>> describe_callable(Preprocessing(size=32)).startswith("Preprocessing(size=32, crop=None")
+    True
+    >>> scales = [lambda image, k=k: image * k for k in (1, 2)]
+    >>> describe_callable(scales[0]) == describe_callable(scales[1])
+    False
+    """
+    if isinstance(function, Preprocessing):
+        return repr(function)
+    shown = function
+    if isinstance(function, FromPIL):
+        shown = function.transform
+    name = getattr(shown, "__qualname__", type(shown).__qualname__)
+    text = _describe(function, set())
+    return f"{name}#{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _hash_module(module: nn.Module, seen: set[int]) -> str:
+    digest = hashlib.sha256(_without_addresses(repr(module)).encode())
+    for kind in sorted({type(each) for each in module.modules()}, key=lambda kind: kind.__name__):
+        if _root(kind) not in _LIBRARIES:
+            digest.update(_describe(kind, seen).encode())
+    for name, tensor in _tensors(module):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)};".encode())
+        if tensor.numel():
+            digest.update(_bytes_of(tensor))
+    return digest.hexdigest()
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+
+
+def _bytes_of(tensor: Tensor) -> Any:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy()
+
+
+def _describe(value: Any, seen: set[int]) -> str:
+    """Write a value so that equal values give equal texts, in every process.
+
+    Functions, classes and objects are followed once each: they may hold each other.
+    """
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray):
+        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        return f"array({value.dtype},{value.shape},{digest})"
+    if isinstance(value, Mapping):
+        pairs = (f"{_describe(k, seen)}:{_describe(v, seen)}" for k, v in value.items())
+        return f"{{{','.join(sorted(pairs))}}}"
+    if isinstance(value, set | frozenset):  # their order differs from process to process
+        return f"{{{','.join(sorted(_describe(each, seen) for each in value))}}}"
+    if isinstance(value, list | tuple):
+        return f"({','.join(_describe(each, seen) for each in value)})"
+    if isinstance(value, CodeType):
+        parts = value.co_code.hex(), value.co_names, value.co_varnames, value.co_consts
+        return _describe(parts, seen)
+    if isinstance(value, ModuleType):
+        return value.__name__
+    return _describe_object(value, seen)
+
+
+def _describe_object(value: Any, seen: set[int]) -> str:
+    if isinstance(value, functools.partial):
+        return f"partial{_describe((value.func, value.args, value.keywords), seen)}"
+    if inspect.ismethod(value):
+        return f"method{_describe((value.__func__, value.__self__), seen)}"
+    text = _without_addresses(repr(value))
+    plain = inspect.unwrap(value) if callable(value) else value
+    if not hasattr(plain, "__dict__") or id(plain) in seen:
+        return text
+    seen.add(id(plain))
+    if isinstance(plain, FunctionType):
+        return _describe_function(plain, seen)
+    if isinstance(plain, type):
+        return _describe_class(plain, seen)
+    if isinstance(plain, nn.Module):
+        return _hash_module(plain, seen)
+    return f"{text}{_describe((type(plain), vars(plain)), seen)}"
+
+
+def _describe_function(function: FunctionType, seen: set[int]) -> str:
+    held = _closed_over(function), function.__defaults__, function.__kwdefaults__
+    if _root(function) in _LIBRARIES:
+        return f"{function.__module__}.{function.__qualname__}{_describe(held, seen)}"
+    read = {
+        name: function.__globals__[name]
+        for name in sorted(_names_in(function.__code__))
+        if name in function.__globals__
+    }
+    return f"{function.__qualname__}{_describe((function.__code__, held, read), seen)}"
+
+
+def _closed_over(function: FunctionType) -> list[Any]:
+    values: list[Any] = []
+    for cell in function.__closure__ or ():
+        try:
+            values.append(cell.cell_contents)
+        except ValueError:  # not set yet, as in a function that is being defined
+            values.append(None)
+    return values
+
+
+def _describe_class(kind: type, seen: set[int]) -> str:
+    if _root(kind) in _LIBRARIES:
+        return f"{kind.__module__}.{kind.__qualname__}"
+    own = {
+        key: value
+        for each in reversed(kind.__mro__)
+        if _root(each) not in _LIBRARIES
+        for key, value in vars(each).items()
+        if isinstance(value, FunctionType | bool | int | float | str | tuple)
+    }
+    for bookkeeping in ("__module__", "__doc__", "__firstlineno__"):
+        own.pop(bookkeeping, None)
+    return f"{kind.__qualname__}{_describe(own, seen)}"
+
+
+def _names_in(code: CodeType) -> set[str]:
+    inner = (_names_in(each) for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def _root(thing: Any) -> str:
+    return str(getattr(thing, "__module__", None) or "builtins").partition(".")[0]
+
+
+def _without_addresses(text: str) -> str:
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)

@@ -1,0 +1,121 @@
+"""Classifiers of timm, each with the preprocessing of its own configuration."""
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlparse
+
+import torch
+from torch import nn
+
+from incognita.errors import InvalidDataError, MissingDataError, unknown_name
+from incognita.models.checkpoints import load_weights, read_weights
+from incognita.models.options import ModelOptions
+from incognita.models.preprocessing import FromPIL, Preprocessing
+from incognita.models.wrapping import WrappedClassifier, wrap_classifier
+from incognita.registry import need
+
+timm = need("timm", extra="timm")
+data = need("timm.data", extra="timm")
+
+_NO_OPTIONS = ModelOptions()
+_HUB_FILES = ("model.safetensors", "pytorch_model.bin")
+
+
+def load_timm(name: str, options: ModelOptions) -> WrappedClassifier:
+    """Make a classifier from a name such as `resnet18.a1_in1k`.
+
+    Without a weights file the published weights are used if the cache of the Hugging Face hub or
+    of torch has them.
+    """
+    names = timm.list_pretrained() if "." in name else timm.list_models()
+    if name not in names:
+        raise unknown_name("timm model", name, names)
+    if options.weights is None:
+        module = _pretrained(name)
+    else:
+        module = timm.create_model(name, pretrained=False, **_n_classes(name, options.weights))
+        load_weights(module, options.weights)
+    return wrap_timm(module, options, name=f"timm:{name}")
+
+
+def wrap_timm(
+    module: nn.Module, options: ModelOptions = _NO_OPTIONS, *, name: str | None = None
+) -> WrappedClassifier:
+    """Make a classifier of a timm network, with its own preprocessing and class names."""
+    if module.num_classes == 0:
+        raise InvalidDataError(
+            f"{name or 'This network of timm'} has no classes, only features; put a linear probe "
+            f"on it with incognita.models.probes.dinov2_probe."
+        )
+    return wrap_classifier(
+        module,
+        preprocess=options.preprocess or preprocessing_of(module),
+        class_names=options.class_names or _class_names(module),
+        layers=options.layers,
+        name=name,
+    )
+
+
+def preprocessing_of(module: nn.Module) -> Preprocessing | FromPIL:
+    """Give what timm does to images for this network when it evaluates."""
+    config = data.resolve_model_data_config(module)
+    _, height, width = config["input_size"]
+    is_plain = config["interpolation"] != "random" and config["input_size"][0] == 3
+    if not is_plain or config["crop_mode"] == "border" or height != width:
+        return FromPIL(data.create_transform(**config, is_training=False))
+    scaled = int(height / config["crop_pct"])
+    return Preprocessing(
+        (scaled, scaled) if config["crop_mode"] == "squash" else scaled,
+        height,
+        tuple(config["mean"]),
+        tuple(config["std"]),
+        config["interpolation"],
+    )
+
+
+def _pretrained(name: str) -> nn.Module:
+    file = _cached_file(timm.get_pretrained_cfg(name))
+    if file is None:
+        raise MissingDataError(
+            f"The weights of timm:{name} are in no local cache, and nothing is downloaded; "
+            f"give a file with --weights FILE, or fill the cache of the Hugging Face hub first."
+        )
+    # a file named in the configuration comes before every address, so no network is asked
+    network: nn.Module = timm.create_model(
+        name, pretrained=True, pretrained_cfg_overlay={"file": str(file)}
+    )
+    return network
+
+
+def _cached_file(config: Any) -> Path | None:
+    if config.hf_hub_id:
+        from huggingface_hub import try_to_load_from_cache
+
+        repository, _, revision = config.hf_hub_id.partition("@")
+        for file in [config.hf_hub_filename] if config.hf_hub_filename else _HUB_FILES:
+            found = try_to_load_from_cache(repository, file, revision=revision or None)
+            if isinstance(found, str):
+                return Path(found)
+    if config.url:
+        file = PurePosixPath(urlparse(config.url).path).name
+        path = Path(torch.hub.get_dir()) / "checkpoints" / file
+        return path if path.is_file() else None
+    return None
+
+
+def _n_classes(name: str, path: Path) -> dict[str, int]:
+    """Read the number of classes off the head in the weights file."""
+    head = getattr(timm.get_pretrained_cfg(name), "classifier", None)
+    weight = read_weights(path).get(f"{head}.weight") if isinstance(head, str) else None
+    return {} if weight is None else {"num_classes": len(weight)}
+
+
+def _class_names(module: nn.Module) -> tuple[str, ...] | None:
+    config = getattr(module, "pretrained_cfg", {})
+    if config.get("label_names") and len(config["label_names"]) == module.num_classes:
+        return tuple(config["label_names"])
+    # one thousand classes of one's own are not ImageNet's, but nobody can tell them apart here
+    subset = data.infer_imagenet_subset(module) if config.get("num_classes") == 1000 else None
+    if subset is None or module.num_classes != config["num_classes"]:
+        return None
+    return tuple(data.ImageNetInfo(subset).label_descriptions())

@@ -1,0 +1,16 @@
+"""What a user may say about a model beside its name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What `load_model` was told; None leaves it to the model (see there)."""
+
+    weights: Path | None = None
+    class_names: tuple[str, ...] | None = None
+    preprocess: Callable[..., Any] | None = None
+    layers: tuple[str, ...] | None = None
