@@ -1,0 +1,1 @@
+"""The one pass: the only folder that runs a model."""

@@ -1,0 +1,121 @@
+"""What one extraction is asked for, and what it writes down for a shard."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+from incognita.containers.needs import Probe
+from incognita.errors import InvalidDataError
+
+OUTPUTS = "outputs"
+LAYERS = "layers"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the network is run.
+
+    The batch size and the precision go into the key of stored outputs, because arithmetic may
+    depend on them; where and by how many processes it is done does not.
+
+    Args:
+        batch_size: Images per call of the network.
+        precision: "bfloat16" runs matrix work in half the bits; what is recorded is float32.
+        device: As torch names it: "cpu", "cuda", "cuda:1".
+        workers: Local processes; 1 stands for this one.
+    """
+
+    batch_size: int = 128
+    precision: Literal["float32", "bfloat16"] = "float32"
+    device: str = "cpu"
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "workers"):
+            if getattr(self, name) < 1:
+                raise InvalidDataError(
+                    f"{name} must be at least 1, but {getattr(self, name)} came."
+                )
+        if self.precision not in ("float32", "bfloat16"):
+            raise InvalidDataError(
+                f"precision must be float32 or bfloat16, but {self.precision!r} came."
+            )
+
+
+class PassCount(NamedTuple):
+    """How often the network was run.
+
+    `images` went through it, with `forward` and `backward` passes summed over them.
+
+    >>> PassCount(2, 4, 2).plus(PassCount(1, 1, 0))
+    PassCount(images=3, forward=5, backward=2)
+    """
+
+    images: int = 0
+    forward: int = 0
+    backward: int = 0
+
+    def plus(self, other: "PassCount") -> "PassCount":
+        """Give the sum, field by field."""
+        return PassCount(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+@dataclass(frozen=True)
+class BrokenImage:
+    """An image that has no row, and why."""
+
+    image_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The column groups to record: each is stored, found and made anew on its own.
+
+    >>> list(Wanted(layers=True))
+    ['outputs', 'layers']
+    """
+
+    outputs: bool = True
+    layers: bool = False
+    probes: tuple[Probe, ...] = ()
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the names of the groups."""
+        if self.outputs:
+            yield OUTPUTS
+        if self.layers:
+            yield LAYERS
+        yield from (probe.key for probe in self.probes)
+
+    def only(self, groups: frozenset[str]) -> "Wanted":
+        """Keep some of the groups."""
+        return Wanted(
+            self.outputs and OUTPUTS in groups,
+            self.layers and LAYERS in groups,
+            tuple(probe for probe in self.probes if probe.key in groups),
+        )
+
+
+class ShardJob(NamedTuple):
+    """A shard of which some groups are missing."""
+
+    shard: int
+    groups: frozenset[str]
+
+
+@dataclass(frozen=True, eq=False)
+class ShardGroup:
+    """One column group of one shard.
+
+    Args:
+        rows: Places in the dataset of the images that have a row, rising.
+        columns: Their rows; a group of which every image is broken has no column.
+        broken: Why the image at a place has no row.
+    """
+
+    rows: tuple[int, ...]
+    columns: Mapping[str, Tensor]
+    broken: Mapping[int, str] = field(default_factory=dict)

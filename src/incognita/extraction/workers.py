@@ -1,0 +1,150 @@
+"""Runs shards in local processes, with the same bytes as in one.
+
+Sums of floats depend on how many threads share them: on one machine ResNet-18, ViT, Swin,
+MobileNet and VGG all gave other bytes with 4 threads than with 1, mostly in gradients and in the
+last, smaller batch. So a batch is always computed by as many threads as torch has in the parent,
+in whichever process. To keep processes from treading on each other they take turns: no more
+batches are computed at once than there are cores for. By default torch has a thread per core, one
+batch is computed at a time, and the other processes read images meanwhile; whoever sets torch to
+one thread has as many batches at once as workers.
+"""
+
+import os
+import pickle
+import signal
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, NamedTuple
+
+import torch
+
+from incognita.benchmarks.dataset import Dataset
+from incognita.errors import InvalidDataError, WorkerError
+from incognita.extraction.loading import Loader
+from incognita.extraction.network import Network
+from incognita.extraction.output_store import StoredShards
+from incognita.extraction.records import PassCount, Settings, ShardJob, Wanted
+from incognita.extraction.shards import Progress, ShardRunner
+from incognita.models.adapter import Classifier
+
+_MOST_THREADS = 8
+
+
+class Task(NamedTuple):
+    """What every process must know."""
+
+    classifier: Classifier
+    dataset: Dataset
+    wanted: Wanted
+    settings: Settings
+
+    def runner(self, turn: AbstractContextManager[object] | None = None) -> ShardRunner:
+        """Make what runs shards in this process."""
+        settings = self.settings
+        threads = max(1, min(_MOST_THREADS, n_cores()) // settings.workers)
+        is_cuda = torch.device(settings.device).type == "cuda"
+        loader = Loader(
+            self.dataset, self.classifier.preprocess, settings.batch_size, threads, pin=is_cuda
+        )
+        network = Network(self.classifier, settings)
+        return ShardRunner(network, loader, self.wanted, turn or nullcontext())
+
+
+def n_cores() -> int:
+    """Give the number of cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_in_workers(
+    task: Task, shards: StoredShards, jobs: Sequence[ShardJob], on_progress: Progress
+) -> PassCount:
+    """Deal shards out to processes, each taking the next one when it is free."""
+    context = get_context("spawn")
+    is_cuda = torch.device(task.settings.device).type == "cuda"
+    at_once = max(1, n_cores() // torch.get_num_threads())
+    # the GPU arranges turns by itself
+    turns = context.Semaphore(task.settings.workers if is_cuda else at_once)
+    shared = (_pickled(task), shards, list(jobs), context.Value("q", 0), turns)
+    workers: dict[Connection, SpawnProcess] = {}
+    try:
+        for _ in range(min(task.settings.workers, len(jobs))):
+            reader, writer = context.Pipe(duplex=False)
+            process = context.Process(
+                target=_work, args=(*shared, torch.get_num_threads(), writer), daemon=True
+            )
+            process.start()
+            writer.close()  # so that the end of the process is the end of the pipe
+            workers[reader] = process
+        return _listen(workers, on_progress)
+    finally:
+        for process in workers.values():
+            process.terminate()
+            process.join()
+
+
+def _listen(workers: dict[Connection, SpawnProcess], on_progress: Progress) -> PassCount:
+    passes, open_pipes = PassCount(), set(workers)
+    while open_pipes:
+        for pipe in wait(list(open_pipes)):
+            assert isinstance(pipe, Connection)
+            try:
+                message = pipe.recv()
+            except (EOFError, OSError):
+                workers[pipe].join()
+                raise WorkerError(
+                    f"A worker process died with exit code {workers[pipe].exitcode}, perhaps for "
+                    f"lack of memory; finished shards are kept, so start again with fewer workers."
+                ) from None
+            if isinstance(message, int):
+                on_progress(message)
+            elif isinstance(message, PassCount):
+                passes = passes.plus(message)
+                open_pipes.discard(pipe)
+            else:
+                raise WorkerError(f"A worker process failed; finished shards are kept.\n{message}")
+    return passes
+
+
+def _work(
+    pickled: bytes,
+    shards: StoredShards,
+    jobs: Sequence[ShardJob],
+    counter: Any,
+    turns: Any,
+    n_threads: int,
+    pipe: Connection,
+) -> None:
+    """Run in a worker process until no shard is left."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends its workers
+    torch.set_num_threads(n_threads)
+    try:
+        runner = pickle.loads(pickled).runner(turns)
+        runner.run(_dealt(jobs, counter), shards.write, pipe.send)
+        pipe.send(runner.network.passes)
+    except Exception:
+        pipe.send(traceback.format_exc())
+
+
+def _dealt(jobs: Sequence[ShardJob], counter: Any) -> Iterator[ShardJob]:
+    parent = parent_process()
+    while parent is None or parent.is_alive():  # nobody waits for an orphan
+        with counter.get_lock():
+            place = counter.value
+            counter.value += 1
+        if place >= len(jobs):
+            return
+        yield jobs[place]
+
+
+def _pickled(task: Task) -> bytes:
+    try:
+        return pickle.dumps(task)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InvalidDataError(
+            f"The model or the dataset cannot be sent to worker processes ({error}); define its "
+            f"functions at the top of a module, or use workers=1."
+        ) from error

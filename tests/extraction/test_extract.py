@@ -1,0 +1,268 @@
+"""The one pass: what it records, how often it runs the network, and what it does with faults."""
+
+import numpy as np
+import pytest
+import torch
+from tests.extraction.tiny import BrokenImages, TinyClassifier, batch_of, images
+
+from incognita.containers.needs import (
+    AdaScaleStep,
+    GramRows,
+    InputStep,
+    MahalanobisStep,
+    Numerators,
+    RankOneRemoved,
+)
+from incognita.errors import InvalidDataError, UnknownNameError
+from incognita.extraction.extract import PassCount, Settings, extract
+from incognita.models.wrapping import wrap_classifier
+
+ODIN = [InputStep(e, t) for e in (0.001, 0.002) for t in (1.0, 1000.0)]
+
+
+def mahalanobis(epsilon=0.002, layer="stage1", channels=8):
+    rng = torch.Generator().manual_seed(3)
+    root = torch.randn(channels, channels, generator=rng)
+    return MahalanobisStep(
+        layer, torch.randn(5, channels, generator=rng), root @ root.T + torch.eye(channels), epsilon
+    )
+
+
+def counted(classifier):
+    """Give a list that hears of every image that goes through the network."""
+    seen = []
+    classifier.module.register_forward_hook(lambda _m, inputs, _o: seen.append(len(inputs[0])))
+    return seen
+
+
+def test_outputs_are_those_of_the_network():
+    classifier, dataset = TinyClassifier(), images(300)
+    got = extract(classifier, dataset, layers=True).outputs
+    with torch.no_grad():
+        expected = classifier.forward(batch_of(classifier, dataset))
+    assert got.image_ids == dataset.image_ids
+    assert got.labels.tolist() == dataset.labels.tolist()
+    torch.testing.assert_close(got.logits, expected.logits)
+    torch.testing.assert_close(got.features, expected.features)
+    torch.testing.assert_close(got.head(got.features), got.logits)
+    assert list(got.layers) == ["stem", "stage1", "stage2"]
+    for name, column in got.layers.items():
+        torch.testing.assert_close(column, expected.maps[name].mean(dim=(2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("probes", "forward", "backward"),
+    [
+        ([], 1, 0),
+        ([GramRows()], 1, 0),
+        ([GramRows(), GramRows((1, 2))], 1, 0),
+        (ODIN, 1 + 4, 2),
+        ([*ODIN, ODIN[0]], 1 + 4, 2),
+        ([InputStep(0.0, 1.0), InputStep(0.0, 1000.0)], 1, 0),
+        ([InputStep(0.0, 1.0), InputStep(0.001, 1.0)], 2, 1),
+        ([AdaScaleStep(), AdaScaleStep(share=0.1)], 1 + 2, 1),
+        ([RankOneRemoved()], 1 + 2, 0),
+        ([mahalanobis(0.001), mahalanobis(0.002), mahalanobis(0.001, "stem", 6)], 1 + 3, 2),
+        (
+            [GramRows(), *ODIN, AdaScaleStep(), RankOneRemoved(), mahalanobis()],
+            1 + 4 + 1 + 2 + 1,
+            4,
+        ),
+    ],
+)
+def test_no_image_goes_through_the_network_more_often_than_needed(probes, forward, backward):
+    classifier, dataset = TinyClassifier(), images(70)
+    seen = counted(classifier)
+    extracted = extract(
+        classifier, dataset, layers=True, probes=probes, settings=Settings(batch_size=32)
+    )
+    assert extracted.passes == PassCount(70, 70 * forward, 70 * backward)
+    assert sum(seen) == 70 * forward
+    for probe in probes:
+        assert any(name.startswith(f"{probe.key}/") for name in extracted.outputs.probes)
+
+
+def test_backward_passes_are_counted_as_they_happen():
+    classifier, seen = TinyClassifier(), []
+    classifier.module.stem.register_full_backward_hook(
+        lambda _m, _i, gradients: seen.append(len(gradients[0]))
+    )
+    extracted = extract(classifier, images(70), probes=[*ODIN, AdaScaleStep(), mahalanobis()])
+    assert sum(seen) == extracted.passes.backward == 4 * 70
+
+
+def test_the_batch_size_does_not_matter_beyond_rounding():
+    classifier, dataset = TinyClassifier(), images(600)
+    probes = [GramRows(), *ODIN, RankOneRemoved(), mahalanobis()]
+    few, many = (
+        extract(
+            classifier, dataset, layers=True, probes=probes, settings=Settings(batch_size=b)
+        ).outputs
+        for b in (19, 512)
+    )
+    torch.testing.assert_close(few.logits, many.logits)
+    for name, column in few.probes.items():
+        torch.testing.assert_close(column, many.probes[name], rtol=1e-4, atol=1e-4)
+
+
+def test_the_classifier_of_the_caller_stays_as_it_is():
+    classifier = TinyClassifier()
+    classifier.module.train()
+    before = {name: each.clone() for name, each in classifier.module.state_dict().items()}
+    extract(classifier, images(9), probes=ODIN, settings=Settings(precision="bfloat16"))
+    assert classifier.module.training
+    assert all(each.requires_grad for each in classifier.module.parameters())
+    for name, each in classifier.module.state_dict().items():
+        assert each.dtype == torch.float32
+        assert each.is_contiguous()
+        assert torch.equal(each, before[name])
+
+
+def test_a_wrapped_network_that_cannot_be_pickled_can_be_run():
+    net = TinyClassifier().module
+    plain = torch.nn.Sequential(
+        net.stem, net.stage1, net.stage2, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), net.fc
+    )
+    wrapped = wrap_classifier(
+        plain,
+        preprocess=lambda image: torch.from_numpy(image).permute(2, 0, 1) / 255,
+        layers=("1", "2"),
+        example=torch.rand(2, 3, 12, 12),
+    )
+    dataset = images(40)
+    outputs = extract(wrapped, dataset, layers=True, probes=[*ODIN, RankOneRemoved()]).outputs
+    batch = torch.from_numpy(dataset.images).permute(0, 3, 1, 2) / 255
+    with torch.no_grad():
+        torch.testing.assert_close(outputs.logits, plain(batch))
+        torch.testing.assert_close(outputs.layers["2"], plain[:3](batch).mean(dim=(2, 3)))
+    assert wrapped.module is plain
+
+
+def test_bfloat16_gives_float32_columns_near_those_of_float32():
+    classifier, dataset = TinyClassifier(), images(64)
+    probes = [InputStep(0.001), GramRows()]
+    half = extract(
+        classifier, dataset, layers=True, probes=probes, settings=Settings(precision="bfloat16")
+    ).outputs
+    full = extract(classifier, dataset, layers=True, probes=probes).outputs
+    assert half.logits.dtype == half.features.dtype == torch.float32
+    torch.testing.assert_close(half.logits, full.logits, rtol=0.05, atol=0.05)
+    assert not torch.equal(half.logits, full.logits)
+    torch.testing.assert_close(half.head(half.features), half.logits)  # not rounded to eight bits
+    for name, column in half.probes.items():
+        assert column.dtype == torch.float32, name
+
+
+def test_columns_can_be_changed_and_differentiated():
+    outputs = extract(TinyClassifier(), images(5)).outputs
+    assert not outputs.logits.is_inference()
+    outputs.features.clone().requires_grad_().sum().backward()
+
+
+def faults():
+    nan = np.zeros((12, 12, 3), np.uint8)
+    return {
+        0: OSError("truncated\nfile"),
+        3: np.zeros((12, 12), np.uint8),
+        40: np.zeros((12, 12, 3)),
+        41: np.zeros((9, 12, 3), np.uint8),
+        42: "text",
+        69: nan,
+    }
+
+
+class NanOnBlack(TinyClassifier):
+    def preprocess(self, image):
+        if image.shape == (9, 12, 3):
+            return super().preprocess(image)
+        return super().preprocess(image) + (0 if image.any() else float("nan"))
+
+
+def test_broken_images_are_named_and_the_others_kept():
+    classifier, dataset = NanOnBlack(), images(70)
+    probes = [GramRows(), RankOneRemoved(), InputStep(0.001), AdaScaleStep(), mahalanobis()]
+    extracted = extract(
+        classifier,
+        BrokenImages(dataset, faults()),
+        layers=True,
+        probes=probes,
+        settings=Settings(batch_size=32),
+    )
+    reasons = {each.image_id: each.reason for each in extracted.broken}
+    assert reasons == {
+        "image-0": "OSError: truncated file",
+        "image-3": "the image is uint8 of shape [12, 12], not uint8 [height, width, 3]",
+        "image-40": "the image is float64 of shape [12, 12, 3], not uint8 [height, width, 3]",
+        "image-41": "preprocess gave shape [3, 9, 12], but [3, 12, 12] for its neighbors",
+        "image-42": "the image is a str, not an array",
+        "image-69": "logits of the network is not finite",
+    }
+    kept = [k for k in range(70) if k not in faults()]
+    assert extracted.outputs.image_ids == tuple(f"image-{k}" for k in kept)
+    assert extracted.outputs.labels.tolist() == dataset.labels[kept].tolist()
+    assert extracted.passes.images == 65  # the last one went through, in vain
+    whole = extract(TinyClassifier(), dataset, layers=True, probes=probes).outputs
+    torch.testing.assert_close(extracted.outputs.logits, whole.logits[kept])
+    for name, column in extracted.outputs.probes.items():
+        torch.testing.assert_close(column, whole.probes[name][kept], rtol=1e-4, atol=1e-4)
+
+
+def test_a_dataset_of_broken_images_gives_no_rows():
+    dataset = BrokenImages(images(3), dict.fromkeys(range(3), ValueError("no")))
+    extracted = extract(TinyClassifier(), dataset, layers=True, probes=[GramRows()])
+    assert len(extracted.outputs) == 0
+    assert extracted.outputs.logits.shape == (0, 5)
+    assert len(extracted.broken) == 3
+    assert extracted.passes == PassCount(0, 0, 0)
+
+
+def test_no_images_give_no_rows():
+    extracted = extract(TinyClassifier(), images(0))
+    assert len(extracted.outputs) == 0
+    assert extracted.broken == ()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt()])
+def test_what_is_no_fault_of_an_image_is_not_swallowed(error):
+    dataset = BrokenImages(images(3), {1: error})
+    with pytest.raises(type(error)):
+        extract(TinyClassifier(), dataset)
+
+
+def test_progress_counts_every_image_once():
+    told = []
+    extract(
+        TinyClassifier(),
+        BrokenImages(images(600), {5: ValueError("no")}),
+        settings=Settings(batch_size=200),
+        on_progress=told.append,
+    )
+    assert told == [200, 200, 112, 88]
+
+
+def test_no_labels_are_no_labels():
+    assert extract(TinyClassifier(), images(4, labels=False)).outputs.labels is None
+
+
+def test_the_size_is_that_of_the_columns():
+    extracted = extract(TinyClassifier(), images(10), layers=True)
+    assert extracted.n_bytes == 4 * 10 * (5 + 7 + 6 + 8 + 7)
+    assert extracted.seconds > 0
+
+
+def test_what_the_network_does_not_have_is_refused():
+    classifier, dataset = TinyClassifier(), images(4)
+    with pytest.raises(InvalidDataError, match="Numerators needs numerators, but the network"):
+        extract(classifier, dataset, probes=[Numerators()])
+    with pytest.raises(InvalidDataError, match="InputStep needs numerators, but the network"):
+        extract(classifier, dataset, probes=[InputStep(0.1, objective="numerator")])
+    with pytest.raises(UnknownNameError, match="No layer of tiny is called 'stag1'"):
+        extract(classifier, dataset, probes=[mahalanobis(layer="stag1")])
+    classifier.layers = ("stem",)
+    with pytest.raises(InvalidDataError, match="RankOneRemoved needs two layers"):
+        extract(classifier, dataset, probes=[RankOneRemoved()])
+    classifier.layers = ()
+    with pytest.raises(InvalidDataError, match="tiny records none"):
+        extract(classifier, dataset, layers=True)
+    with pytest.raises(InvalidDataError, match="batch_size must be at least 1, but 0 came"):
+        Settings(batch_size=0)
