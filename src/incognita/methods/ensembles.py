@@ -1,0 +1,159 @@
+"""Methods that ask several networks, real or sampled, and average their probabilities."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from incognita.containers.classification import ClassifierOutputs, Head
+from incognita.containers.needs import Needs
+from incognita.errors import InvalidDataError
+from incognita.methods.chunks import by_chunk, chunks
+from incognita.methods.method import Method
+from incognita.methods.probabilities import one_minus_largest
+from incognita.shapes import Float
+
+MEMBERS = "members/logits"
+
+
+@dataclass(eq=False)
+class MCDropout(Method):
+    r"""Doubt of the mean answer when features are dropped at random, several times.
+
+    $$ s(x) = 1 - \max_c \frac1K \sum_{k=1}^K
+       \operatorname{softmax}\big(W (m_k \odot z) / (1 - r) + b\big)_c $$
+
+    with z the features, W and b the head, r `rate`, K `passes` and m_k zeros (with probability r)
+    and ones. Gal and Ghahramani, Dropout as a Bayesian Approximation, ICML 2016. Rate 0.5 and 5
+    passes are OpenOOD's.
+
+    Departures: dropout acts on the features only, as in OpenOOD, so the network runs once and not K
+    times. The paper averages probabilities, and so do we; OpenOOD averages logits, which for
+    dropout in front of a linear head is one logit vector with fewer features dropped. One mask per
+    pass serves all rows: a pass is one network drawn from the posterior, and no score depends on
+    the other rows or their order. Masks follow from `seed` alone, on any device.
+
+    >>> head = Head(torch.eye(2), torch.zeros(2))
+    >>> features = torch.tensor([[2.0, 0.0], [0.0, 0.0]])
+    >>> outputs = ClassifierOutputs(("a", "b"), features, features, head=head)
+    >>> MCDropout(rate=0.0).score(outputs).round(decimals=4).tolist()  # 1 / (1 + e^2), 1 / 2
+    [0.1192, 0.5]
+    """
+
+    rate: int | float = 0.5
+    passes: int = 5
+    seed: int = 0
+    needs: ClassVar[Needs] = Needs.FEATURES | Needs.HEAD
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate < 1:
+            raise InvalidDataError(
+                f"MCDropout needs a rate of at least 0 and below 1, but got {self.rate}."
+            )
+        if self.passes < 1:
+            raise InvalidDataError(f"MCDropout needs at least 1 pass, but got {self.passes}.")
+
+    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
+        self.check(outputs)
+        assert outputs.features is not None  # check() has seen to both
+        assert outputs.head is not None
+        heads = self._thinned_heads(outputs.head, outputs.features.device)
+        return by_chunk(lambda part: _mean_doubt(part, heads), outputs.features)
+
+    def _thinned_heads(self, head: Head, device: torch.device) -> list[Head]:
+        """Give one head per pass; dropping a feature is dropping a column of the weight."""
+        rng = torch.Generator().manual_seed(self.seed)
+        kept = torch.rand(self.passes, head.weight.shape[1], generator=rng) >= self.rate
+        scales = kept.double().to(device) / (1 - self.rate)
+        weight, bias = head.weight.double().to(device), head.bias.double().to(device)
+        return [Head(weight * scale, bias) for scale in scales]
+
+
+@dataclass(eq=False)
+class Ensemble(Method):
+    r"""Doubt of the mean answer of several networks.
+
+    $$ s(x) = 1 - \max_c \frac1M \sum_{m=1}^M \operatorname{softmax}(f^m(x))_c $$
+
+    with f^m the logits of member m, which `join_members` puts into one table.
+    Lakshminarayanan et al., Simple and Scalable Predictive Uncertainty Estimation using Deep
+    Ensembles, NeurIPS 2017, section 2.4.
+
+    Departures: OpenOOD averages logits instead of probabilities.
+
+    >>> one = ClassifierOutputs(("a", "b"), torch.tensor([[9.0, 0.0], [9.0, 0.0]]))
+    >>> two = ClassifierOutputs(("a", "b"), torch.tensor([[9.0, 0.0], [0.0, 9.0]]))
+    >>> Ensemble().score(join_members([one, two])).round(decimals=4).tolist()
+    [0.0001, 0.5]
+    """
+
+    needs: ClassVar[Needs] = Needs.LOGITS | Needs.MEMBERS
+
+    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
+        self.check(outputs)
+        logits = (outputs.probes or {}).get(MEMBERS)
+        if logits is None:
+            raise InvalidDataError(
+                "Ensemble needs the logits of several networks, but the outputs are those of one; "
+                "join the outputs of all members with join_members."
+            )
+        return by_chunk(_doubt_of_mean, logits, rows=1024)
+
+
+def join_members(parts: Sequence[ClassifierOutputs]) -> ClassifierOutputs:
+    r"""Join what several networks emitted for the same images.
+
+    The logits of the whole are $\log \frac1M \sum_m \operatorname{softmax}(f^m)$, so that their
+    softmax is the mean probability. Features, head, layers and labels are those of the first
+    member: a method that uses them judges that member.
+
+    >>> one = ClassifierOutputs(("a",), torch.tensor([[0.0, 0.0]]))
+    >>> two = ClassifierOutputs(("a",), torch.tensor([[0.0, 30.0]]))
+    >>> joined = join_members([one, two])
+    >>> joined.logits.exp(), joined.probes["members/logits"].shape
+    (tensor([[0.2500, 0.7500]]), torch.Size([1, 2, 2]))
+    """
+    if not parts:
+        raise InvalidDataError("No member came to be joined; give the outputs of each network.")
+    first = parts[0]
+    for k, part in enumerate(parts):
+        _check_member(k, part, first)
+    members = torch.stack([part.logits.to(first.logits) for part in parts], dim=1)
+    log_mean = torch.empty_like(first.logits)
+    for logits, rows in chunks(members, log_mean, rows=1024):
+        rows.copy_(logits.double().log_softmax(dim=2).logsumexp(dim=1) - math.log(len(parts)))
+    return ClassifierOutputs(
+        first.image_ids,
+        log_mean,
+        first.features,
+        first.labels,
+        first.head,
+        first.layers,
+        {**(first.probes or {}), MEMBERS: members},
+    )
+
+
+def _check_member(k: int, part: ClassifierOutputs, first: ClassifierOutputs) -> None:
+    if part.image_ids != first.image_ids:
+        raise InvalidDataError(
+            f"Member {k} was asked about other images, or in another order, than member 0; "
+            f"extract all members on the same data."
+        )
+    if part.logits.shape[1] != first.logits.shape[1]:
+        raise InvalidDataError(
+            f"Member {k} knows {part.logits.shape[1]} classes, but member 0 knows "
+            f"{first.logits.shape[1]}; join networks with the same classes."
+        )
+
+
+def _mean_doubt(features: Tensor, heads: Sequence[Head]) -> Tensor:
+    wide = features.double()
+    total = sum((head(wide).softmax(dim=1) for head in heads), start=torch.zeros(()).to(wide))
+    return one_minus_largest(total / len(heads))
+
+
+def _doubt_of_mean(logits: Tensor) -> Tensor:
+    return one_minus_largest(logits.double().softmax(dim=2).mean(dim=1))

@@ -1,0 +1,143 @@
+"""The contract of a method: outputs of a model in, one unknown score per row out."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.needs import Needs, Probe
+from incognita.errors import InvalidDataError, unknown_name
+from incognita.shapes import Float
+
+
+class Refit(Enum):
+    """What a change of a parameter makes a method do again.
+
+    LEARN: everything. SETTLE: only the cheap part that follows from what was learned. A parameter
+    that is not listed acts when scoring, and nothing is fitted again.
+    """
+
+    LEARN = "learn"
+    SETTLE = "settle"
+
+
+@dataclass(eq=False)
+class Method(ABC):
+    """One post-hoc method. A subclass is a dataclass whose fields are its parameters.
+
+    Learned state is set on the instance under names that end in an underscore: tensors, floats, or
+    another method. `fit` runs `learn`, which holds what costs time and depends on few parameters,
+    then `settle`, which is cheap and may depend on more; a search repeats only what a parameter
+    `invalidates`.
+    """
+
+    needs: ClassVar[Needs] = Needs.LOGITS
+    search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    invalidates: ClassVar[Mapping[str, Refit]] = {}
+    # which of "known" and "validation" must carry the probes for `fit`; scoring always needs them
+    fits_on_probes_of: ClassVar[tuple[str, ...]] = ()
+
+    def fit(
+        self, known: ClassifierOutputs, validation: ClassifierOutputs | None = None
+    ) -> "Method":
+        """Learn from outputs of the known training set (and of known validation data)."""
+        self.check(known, is_fitting=True)
+        self.learn(known, known if validation is None else validation)
+        self.settle(known, known if validation is None else validation)
+        return self
+
+    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+        """Set the state that costs time; a method that learns nothing has none."""
+        return
+
+    def settle(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+        """Set the state that follows cheaply from what was learned and the parameters."""
+        return
+
+    @abstractmethod
+    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
+        """Give one float64 number per row; higher means more unknown."""
+
+    def probes(self) -> tuple[Probe, ...]:
+        """What the pass must record for `score`; some methods know it only once fitted."""
+        return ()
+
+    def check(self, outputs: ClassifierOutputs, *, is_fitting: bool = False) -> None:
+        """Refuse outputs that lack what this method needs, naming what is missing."""
+        asked = {
+            "features": (Needs.FEATURES, outputs.features),
+            "a linear head": (Needs.HEAD, outputs.head),
+            "pooled layer features": (Needs.LAYERS, outputs.layers or None),
+        }
+        if is_fitting:
+            asked["labels"] = (Needs.LABELS, outputs.labels)
+            if self.all_needs & Needs.KNOWN and not len(outputs):
+                raise InvalidDataError(f"{self.title} learns from known outputs, but none came.")
+        for what, (need, column) in asked.items():
+            if need in self.all_needs and column is None:
+                raise InvalidDataError(
+                    f"{self.title} needs {what}, but the outputs have none; extract them with a "
+                    f"model that has them, or choose a method on logits such as energy."
+                )
+        if not is_fitting:
+            self._check_fitted()
+            for probe in self.probes():
+                if not any(name.startswith(f"{probe.key}/") for name in outputs.probes or ()):
+                    raise InvalidDataError(
+                        f"{self.title} needs the probe {probe.key}, but the outputs do not hold "
+                        f"it; extract them with probes=method.probes()."
+                    )
+
+    @property
+    def all_needs(self) -> Needs:
+        """What this method needs, together with the method it hands over to."""
+        then = getattr(self, "then", None)
+        return self.needs | then.all_needs if isinstance(then, Method) else self.needs
+
+    @property
+    def title(self) -> str:
+        """The name people know the method by."""
+        return type(self).__name__
+
+    def parameters(self) -> dict[str, Any]:
+        """Give the parameters and their values, without the method it hands over to."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if not isinstance(value, Method)}
+
+    def state(self) -> dict[str, Any]:
+        """Give what was learned, by attribute name."""
+        return {name: value for name, value in vars(self).items() if name.endswith("_")}
+
+    def with_parameters(
+        self,
+        known: ClassifierOutputs,
+        validation: ClassifierOutputs | None = None,
+        **changes: Any,
+    ) -> "Method":
+        """Give a fitted copy with other parameters; only what they invalidate is fitted again."""
+        for name in changes:
+            if name not in self.parameters():
+                raise unknown_name(f"parameter of {self.title}", name, self.parameters())
+        changed = {name for name, value in changes.items() if getattr(self, name) != value}
+        refits = {self.invalidates[name] for name in changed if name in self.invalidates}
+        other = replace(self, **changes)
+        for name, value in self.state().items():
+            setattr(other, name, value)
+        if isinstance(then := getattr(self, "then", None), Method):
+            other.then = copy(then)  # type: ignore[attr-defined]  # fitted again, the first is not
+        held_out = known if validation is None else validation
+        if Refit.LEARN in refits:
+            other.learn(known, held_out)
+        if refits:
+            other.settle(known, held_out)
+        return other
+
+    def _check_fitted(self) -> None:
+        overrides = type(self).learn is not Method.learn or type(self).settle is not Method.settle
+        if overrides and not self.state():
+            raise InvalidDataError(f"{self.title} is not fitted yet; call fit(known) first.")

@@ -1,0 +1,102 @@
+"""Outputs of a network that never was: clusters of features, a head, layers and probes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from incognita.containers.classification import ClassifierOutputs, Head
+from incognita.containers.needs import (
+    AdaScaleStep,
+    GramRows,
+    InputStep,
+    MahalanobisStep,
+    Numerators,
+    Probe,
+    RankOneRemoved,
+)
+
+LAYERS = {"stem": 6, "stage1": 8, "stage2": 10}
+
+
+class Toy:
+    """A fixed world of `n_classes` clusters in `d` dimensions; unknown rows lie between them."""
+
+    def __init__(self, n_classes: int = 4, d: int = 16, seed: int = 0, *, negative: bool = False):
+        rng = torch.Generator().manual_seed(seed)
+        self.n_classes, self.d, self.negative = n_classes, d, negative
+        centers = torch.zeros(n_classes, d)
+        for c in range(n_classes):
+            centers[c, c % d :: n_classes] = 3.0
+        self.centers = centers
+        weight = centers / centers.norm(dim=1, keepdim=True).clamp_min(1e-9)
+        weight = weight + 0.1 * torch.randn(n_classes, d, generator=rng)
+        self.head = Head(weight, 0.1 * torch.randn(n_classes, generator=rng))
+        self.mixers = {
+            name: torch.randn(d, width, generator=rng) / d**0.5 for name, width in LAYERS.items()
+        }
+
+    def outputs(
+        self, n: int, *, unknown: bool | str = False, seed: int = 1, prefix: str = ""
+    ) -> ClassifierOutputs:
+        """Rows of the clusters, or unknown ones.
+
+        `True` lies between the clusters, `"faint"` in the direction of one but close to zero,
+        `"aside"` in a direction that no class uses.
+        """
+        rng = torch.Generator().manual_seed(seed)
+        labels = torch.arange(n) % self.n_classes
+        noise = 0.5 * torch.randn(n, self.d, generator=rng)
+        if unknown == "faint":
+            features = 0.35 * self.centers[labels] + 0.3 * noise
+        elif unknown == "aside":
+            sign = 1.0 - 2.0 * (torch.arange(self.d) // self.n_classes % 2)
+            features = self.centers[labels] * (1 + 0.6 * sign) + noise
+        elif unknown:
+            features = 0.8 * torch.rand(n, self.d, generator=rng) + noise * 0.6
+        else:
+            features = self.centers[labels] + noise
+        if not self.negative:
+            features = features.relu()
+        layers = {name: features @ mixer for name, mixer in self.mixers.items()}
+        ids = tuple(f"{prefix}{'u' if unknown else 'k'}{seed}-{k}" for k in range(n))
+        return ClassifierOutputs(
+            ids,
+            self.head(features),
+            features,
+            None if unknown else labels,
+            self.head,
+            layers,
+        )
+
+
+def with_probes(outputs: ClassifierOutputs, probes: Sequence[Probe]) -> ClassifierOutputs:
+    """Add columns a pass might have recorded: steps help confident rows more, as they really do."""
+    columns: dict[str, Tensor] = dict(outputs.probes or {})
+    for probe in probes:
+        columns |= {f"{probe.key}/{name}": t for name, t in _columns(probe, outputs).items()}
+    return replace(outputs, probes=columns or None)
+
+
+def _columns(probe: Probe, outputs: ClassifierOutputs) -> dict[str, Tensor]:
+    logits, features, layers = outputs.logits, outputs.features, outputs.layers or {}
+    if isinstance(probe, GramRows):
+        return {
+            name: torch.stack([(t.abs() + 0.1) ** (1 + 1 / p) for p in probe.powers], dim=1)
+            for name, t in layers.items()
+        }
+    if isinstance(probe, InputStep):
+        stepped = {"logits": logits * (1 + 50 * probe.epsilon)}
+        return stepped if features is None else stepped | {"features": features * 1.01}
+    if isinstance(probe, AdaScaleStep):
+        return {"features": features * (1 - probe.epsilon * 0.1)}
+    if isinstance(probe, RankOneRemoved):
+        return {"last": logits * 0.5, "previous": logits * 0.4}
+    if isinstance(probe, Numerators):
+        return {"h": logits * 0.3}
+    if isinstance(probe, MahalanobisStep):
+        t = layers[probe.layer]
+        nearest = probe.means.to(t)[torch.cdist(t, probe.means.to(t)).argmin(dim=1)]
+        return {"features": t + probe.epsilon * (nearest - t)}
+    raise TypeError(probe)
