@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from incognita.benchmarks.loading import list_benchmarks as list_benchmarks
+    from incognita.benchmarks.loading import load_benchmark as load_benchmark
     from incognita.containers.classes import Classes as Classes
     from incognita.containers.classes import Role as Role
     from incognita.containers.classification import ClassifierOutputs as ClassifierOutputs
@@ -15,8 +17,13 @@ if TYPE_CHECKING:
     from incognita.containers.detection import BoxTruth as BoxTruth
     from incognita.containers.detection import Detections as Detections
     from incognita.containers.scores import UnknownScores as UnknownScores
+    from incognita.methods import list_methods as list_methods
+    from incognita.methods import load_method as load_method
+    from incognita.models.wrapping import wrap_classifier as wrap_classifier
     from incognita.running.certify import Certificate as Certificate
     from incognita.running.certify import certify as certify
+    from incognita.running.evaluate import evaluate as evaluate
+    from incognita.running.evaluation import Evaluation as Evaluation
 
 __version__ = "0.1.0"
 
@@ -26,10 +33,17 @@ _HOMES = {
     "Classes": "incognita.containers.classes",
     "ClassifierOutputs": "incognita.containers.classification",
     "Detections": "incognita.containers.detection",
+    "Evaluation": "incognita.running.evaluation",
     "Head": "incognita.containers.classification",
     "Role": "incognita.containers.classes",
     "UnknownScores": "incognita.containers.scores",
     "certify": "incognita.running.certify",
+    "evaluate": "incognita.running.evaluate",
+    "list_benchmarks": "incognita.benchmarks.loading",
+    "list_methods": "incognita.methods",
+    "load_benchmark": "incognita.benchmarks.loading",
+    "load_method": "incognita.methods",
+    "wrap_classifier": "incognita.models.wrapping",
 }
 
 __all__ = [
@@ -38,11 +52,18 @@ __all__ = [
     "Classes",
     "ClassifierOutputs",
     "Detections",
+    "Evaluation",
     "Head",
     "Role",
     "UnknownScores",
     "__version__",
     "certify",
+    "evaluate",
+    "list_benchmarks",
+    "list_methods",
+    "load_benchmark",
+    "load_method",
+    "wrap_classifier",
 ]
 
 

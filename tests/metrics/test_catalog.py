@@ -172,6 +172,7 @@ def column_values(score: np.ndarray) -> dict[str, float]:
     error = ece(confidence, is_correct)
     quality = in_distribution_quality(error, error)
     return {
+        "accuracy": float(np.mean((score > 0.5) == is_unknown)),
         **{name: value for name, value in ranking_metrics(score, is_unknown)._asdict().items()
            if not name.startswith("n_")},
         "oscr": oscr(score, is_unknown, is_correct),

@@ -9,7 +9,7 @@ from typing import cast
 
 from incognita.errors import IncognitaError, MissingDataError
 
-WRONG_USAGE, DATA_MISSING, INTERRUPTED = 2, 3, 130
+WRONG_USAGE, DATA_MISSING, IN_PART, INTERRUPTED = 2, 3, 4, 130
 # numba imports these if they are there; no kernel of ours needs them
 SPARED = ("scipy.linalg", "coverage")
 _interrupts: list[int] = []
@@ -72,3 +72,10 @@ def collect_garbage_again() -> None:
     """Call when a command has imported what it needs and begins to work."""
     gc.freeze()
     gc.enable()
+
+
+def import_everything_again() -> None:
+    """Call in a command that needs the libraries whose import was spared."""
+    for name in SPARED:
+        if name in sys.modules and sys.modules[name] is None:
+            del sys.modules[name]

@@ -6,7 +6,10 @@ import typer
 
 from incognita import __version__
 from incognita.cli.certify import certify_command
+from incognita.cli.data import data_app
 from incognita.cli.demo import demo_command
+from incognita.cli.listing import list_command
+from incognita.cli.run import run_command
 
 app = typer.Typer(
     name="incognita",
@@ -17,6 +20,9 @@ app = typer.Typer(
 )
 app.command("certify")(certify_command)
 app.command("demo")(demo_command)
+app.command("run")(run_command)
+app.command("list")(list_command)
+app.add_typer(data_app, name="data")
 
 
 @app.callback(invoke_without_command=True)

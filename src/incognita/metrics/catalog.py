@@ -76,6 +76,7 @@ _AT_95 = "at 95 % recall of the"
 
 # of scores, confidences and decisions, given as columns
 COLUMN_METRICS: dict[str, MetricInfo] = {
+    "accuracy": MetricInfo("accuracy", _UP, "closed set", "known images that are named rightly"),
     "auroc": MetricInfo("AUROC", _UP, "ranking", "an unknown scores above a known; a tie is half"),
     "aupr_unknown": MetricInfo("AUPR unknown", _UP, "ranking", "average precision of the unknown"),
     "aupr_known": MetricInfo("AUPR known", _UP, "ranking", "average precision of the known"),

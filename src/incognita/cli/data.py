@@ -1,0 +1,195 @@
+"""`incognita data`: what a benchmark needs on disk, and what of it is there."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from incognita.benchmarks.definition import Definition
+    from incognita.benchmarks.planning import Checked, Needed, Verdict
+
+data_app = typer.Typer(
+    help="Say what a benchmark needs on disk, and what of it is there. Nothing is downloaded.",
+    no_args_is_help=True,
+)
+BenchmarkName = Annotated[
+    str, typer.Argument(metavar="BENCHMARK", help="A name, or the path of a TOML file.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+WIDTH = 156  # of a table in a log or a pipe, which have no width of their own
+
+
+@data_app.command("plan")
+def plan_command(benchmark: BenchmarkName, as_json: AsJson = False) -> None:
+    """Print what a benchmark needs: images, where they are published, license, size, place.
+
+    Example: incognita data plan openood/cifar10
+    """
+    from incognita.benchmarks import planning
+    from incognita.benchmarks.finding import find_definition
+
+    definition = find_definition(benchmark).definition
+    needed = planning.plan(definition)
+    if as_json:
+        facts = {"benchmark": definition.name, "version": definition.version}
+        total = planning.total_megabytes(needed)
+        _print_json(facts | {"sets": planning.as_json(needed), "megabytes": total})
+        return
+    _show_plan(definition, needed)
+
+
+@data_app.command("check")
+def check_command(
+    benchmark: BenchmarkName,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder with the data; by default INCOGNITA_DATA, or the one of the TOML file."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what is found and what is missing.
+
+    Exit code 0: all is there; 3: the known test set or every unknown set is missing, so that
+    nothing can run; 4: something else is missing, and numbers would be labelled as partial.
+
+    Example: incognita data check openood/cifar10 --data data
+    """
+    from incognita.cli import DATA_MISSING, IN_PART, collect_garbage_again, import_everything_again
+
+    import_everything_again()
+    from incognita.benchmarks import planning
+    from incognita.benchmarks.finding import find_definition
+
+    collect_garbage_again()
+    found = find_definition(benchmark)
+    checked = planning.check(found, data)
+    verdict = planning.verdict(checked)
+    if as_json:
+        facts = {"benchmark": found.definition.name, "verdict": verdict.value}
+        _print_json(facts | {"sets": planning.as_json(checked)})
+    else:
+        _show_check(found.definition, checked, verdict)
+    codes = {
+        planning.Verdict.COMPLETE: 0,
+        planning.Verdict.MISSING: DATA_MISSING,
+        planning.Verdict.PARTIAL: IN_PART,
+    }
+    raise typer.Exit(codes[verdict])
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def _show_plan(definition: "Definition", needed: "list[Needed]") -> None:
+    from rich.text import Text
+
+    from incognita.benchmarks.planning import total_megabytes
+
+    console = _console()
+    sets = _table(_heading(definition), "set", "role", "images", "taken from", "belongs to")
+    for each in needed:
+        row = (each.set, each.role, _number(each.images), each.source or "", each.place)
+        sets.add_row(*(Text(cell) for cell in row))
+    console.print(sets)
+    sources = _table("Sources", "source", "size", "license", "published at")
+    for name, size, *words in dict.fromkeys(_source_row(each) for each in needed if each.source):
+        sources.add_row(*(Text(cell) for cell in (name, _size(size), *words)))
+    if sources.row_count:
+        console.print(sources)
+    if total := total_megabytes(needed):
+        console.print(f"About {_size(total)} on disk in all.")
+    if not any(entry.reads_files for entry in definition.set):
+        console.print("Nothing to get: the images are drawn from a seed or come with a library.")
+    if definition.home:
+        console.print(Text(f"Lists and prepared images: {definition.home}"))
+
+
+def _source_row(needed: "Needed") -> tuple[str, float | None, str, str]:
+    return (
+        needed.source or "",
+        needed.megabytes,
+        needed.license or "",
+        needed.published or "",
+    )
+
+
+def _show_check(definition: "Definition", checked: "list[Checked]", verdict: "Verdict") -> None:
+    from rich.text import Text
+
+    console = _console()
+    table = _table(_heading(definition), "set", "role", "found", "expected", "missing")
+    for each in checked:
+        style = "green" if each.is_complete else "yellow" if each.found else "red"
+        table.add_row(
+            Text(each.set),
+            each.role,
+            Text(_number(each.found), style=style),
+            _number(each.expected),
+            Text(each.problem or "\n".join(_shown(each.missing))),
+        )
+    console.print(table)
+    console.print(Text(f"{verdict.value}: {VERDICTS[verdict.value]}"))
+
+
+def _shown(missing: tuple[str, ...]) -> list[str]:
+    return [*missing[:2], "…"] if len(missing) > 2 else list(missing)
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=WIDTH)
+
+
+def _table(title: str, *columns: str) -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        title=Text(title, style="bold"),
+        title_justify="left",
+    )
+    for column in columns:
+        is_number = column in ("images", "size", "found", "expected")
+        table.add_column(
+            column, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold"
+        )
+    return table
+
+
+VERDICTS = {
+    "complete": "everything is there",
+    "partial": "numbers would be labelled as partial",
+    "missing": "it cannot run; the known test set or every unknown set is missing",
+}
+
+
+def _heading(definition: "Definition") -> str:
+    return f"{definition.name} (version {definition.version}): {definition.title}"
+
+
+def _number(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
+
+
+def _size(megabytes: float | None) -> str:
+    """Write a size as people read it.
+
+    >>> _size(163.0), _size(138000.0), _size(None)
+    ('163 MB', '138 GB', '')
+    """
+    if megabytes is None:
+        return ""
+    return f"{megabytes:.0f} MB" if megabytes < 1000 else f"{megabytes / 1000:.3g} GB"

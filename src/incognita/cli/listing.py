@@ -1,0 +1,75 @@
+"""`incognita list`: the methods, benchmarks and models that have a name."""
+
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+import typer
+
+
+class Kind(StrEnum):
+    """What can be listed."""
+
+    METHODS = "methods"
+    BENCHMARKS = "benchmarks"
+    MODELS = "models"
+
+
+def list_command(
+    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    pattern: Annotated[str, typer.Argument(help="Such as 'ash-*'; all of them by default.")] = "*",
+) -> None:
+    """Print the names of methods, benchmarks or models, each with one line about it.
+
+    Example: incognita list benchmarks 'openood/*'
+    """
+    from incognita.cli import collect_garbage_again, import_everything_again
+
+    import_everything_again()
+    collect_garbage_again()
+    listings = {Kind.METHODS: _methods, Kind.BENCHMARKS: _benchmarks, Kind.MODELS: _models}
+    rows = list(listings[kind](pattern))
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, line in rows:
+        sys.stdout.write(f"{name:<{width}}  {line}\n".rstrip() + "\n")
+    if not rows:
+        sys.stderr.write(f"incognita: none of the {kind.value} matches {pattern!r}.\n")
+
+
+def _methods(pattern: str) -> Iterator[tuple[str, str]]:
+    from incognita.methods import METHODS
+
+    for name in METHODS.names(pattern):
+        yield name, _first_line(METHODS.get(name).__doc__)
+
+
+def _benchmarks(pattern: str) -> Iterator[tuple[str, str]]:
+    from incognita.benchmarks.finding import find_definition, list_benchmarks
+
+    for name in list_benchmarks(pattern):
+        yield name, find_definition(name).definition.title
+
+
+def _models(pattern: str) -> Iterator[tuple[str, str]]:
+    from incognita.models import MODELS
+
+    for name in MODELS.names(pattern):
+        home = sys.modules[MODELS.get(name).__module__]  # a file each: it says what the model is
+        yield name, _first_line(home.__doc__)
+    for name, line in FOREIGN_MODELS.items():
+        if fnmatchcase(name, pattern):
+            yield name, line
+
+
+FOREIGN_MODELS = {
+    "FILE.py:FUNCTION": "What a function of yours returns: a torch module or a classifier.",
+    "timm:NAME": "A classifier of timm, such as timm:resnet18.a1_in1k.",
+    "torchvision:NAME": "A classifier of torchvision, such as torchvision:resnet50.",
+    "transformers:FOLDER": "An image classifier of transformers, from its folder.",
+}  # what --model takes besides
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0]

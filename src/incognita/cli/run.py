@@ -1,0 +1,200 @@
+"""`incognita run`: every method on a benchmark, from one pass of the network."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from incognita.running.evaluation import Evaluation
+
+# what is being done; a data set's name, images done, images in all
+OnStep = Callable[[str], None]
+OnProgress = Callable[[str, int, int], None]
+
+
+class Precision(StrEnum):
+    """In what numbers the network runs."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+def run_command(
+    benchmark: Annotated[
+        str, typer.Argument(help="A benchmark such as terra/standard, or a TOML file of your own.")
+    ],
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="file.py:function, timm:NAME, torchvision:NAME, transformers:FOLDER; several "
+            "times for an ensemble. An embedded benchmark brings its own."
+        ),
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Weights to load into the model: .safetensors or .pt.")
+    ] = None,
+    methods: Annotated[
+        str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10)".')
+    ] = "all",
+    data: Annotated[
+        Path | None, typer.Option(help="The folder that holds the images of the benchmark.")
+    ] = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Also choose parameters on validation data.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many images of each set.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap and of --limit.")] = 0,
+    resamples: Annotated[
+        int, typer.Option(min=0, max=10_000, help="Bootstrap replicates; 0 for no intervals.")
+    ] = 200,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per forward pass.")] = 128,
+    precision: Annotated[
+        Precision, typer.Option(help="bfloat16 is faster and changes scores a little.")
+    ] = Precision.float32,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
+    workers: Annotated[int, typer.Option(min=1, help="Local processes that run the network.")] = 1,
+    out: Annotated[
+        Path, typer.Option(help="Folder for results; what is there already is not done again.")
+    ] = Path("runs"),
+    store: Annotated[
+        Path | None, typer.Option(help="Folder for outputs of the network; by default OUT/outputs.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the evaluation as JSON instead of tables.")
+    ] = False,
+) -> None:
+    """Rank methods on a benchmark; each image goes through the network once for all of them.
+
+    Example: incognita run terra/standard --methods all
+
+    Exit codes: 0 done; 2 wrong usage; 3 data missing; 4 finished without some images or methods;
+    130 interrupted, and the same command goes on where it was.
+    """
+    from incognita.cli import IN_PART, collect_garbage_again, import_everything_again
+
+    import_everything_again()
+    from incognita.extraction.records import Settings
+    from incognita.running.evaluate import evaluate
+    from incognita.running.networks import load_networks
+
+    collect_garbage_again()
+    with progress_on_stderr() as (on_step, on_progress):
+        evaluation = evaluate(
+            load_networks(model, weights) if model else None,
+            benchmark,
+            methods,
+            data=data,
+            search=search,
+            limit=limit,
+            seed=seed,
+            n_resamples=resamples,
+            settings=Settings(
+                batch_size=batch_size, precision=precision.value, device=device, workers=workers
+            ),
+            store=store or out / "outputs",
+            out=out / "results",
+            on_progress=on_progress,
+            on_step=on_step,
+        )
+    if as_json:
+        text = json.dumps(evaluation.as_json(), indent=1, allow_nan=False, default=str)
+        sys.stdout.write(text + "\n")
+    else:
+        show(evaluation, out)
+    if not evaluation.is_complete:
+        raise typer.Exit(IN_PART)
+
+
+@contextmanager
+def progress_on_stderr() -> Iterator[tuple[OnStep, OnProgress]]:
+    """Give functions that move a bar with rate and time left; a log gets one line per set."""
+    from incognita.cli import stop_if_interrupted
+
+    if not sys.stderr.isatty():
+        yield (lambda _: stop_if_interrupted()), _log_progress
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task):  # type: ignore[no-untyped-def]
+            return Text(f"{task.speed:.0f} images/s" if task.speed and task.total else "")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate())
+    console = Console(stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        images = progress.add_task("", total=None)
+        step = progress.add_task("loading", total=None)
+
+        def move(name: str, done: int, total: int) -> None:
+            stop_if_interrupted()
+            if progress.tasks[0].description != name:
+                progress.reset(images, description=name, total=total)
+            progress.update(images, completed=done)
+
+        def say(what: str) -> None:
+            stop_if_interrupted()
+            progress.update(step, description=what)
+
+        yield say, move
+
+
+def _log_progress(name: str, done: int, total: int) -> None:
+    from incognita.cli import stop_if_interrupted
+
+    stop_if_interrupted()
+    if done >= total:
+        sys.stderr.write(f"{name}: {total} images\n")
+
+
+def show(evaluation: "Evaluation", out: Path) -> None:
+    """Print the ranking, the search, and what a reader must know."""
+    from rich.console import Console
+    from rich.text import Text
+
+    # a log or a pipe has no width of its own: give the table the room it needs
+    console = Console() if sys.stdout.isatty() else Console(width=156)
+    console.print(headline(evaluation))
+    console.print(evaluation.table(width=console.width))
+    if (found := evaluation.search_table()) is not None:
+        console.print(found)
+    notes = [("note", note) for note in evaluation.notes]
+    notes += [("left out", f"{name} {why}") for name, why in evaluation.skipped.items()]
+    notes += [("failed", f"{name}: {why}") for name, why in evaluation.failed.items()]
+    notes += [("broken", f"{image} of {part}: {why}") for part, image, why in evaluation.broken[:9]]
+    if len(evaluation.broken) > 9:
+        notes.append(("broken", f"and {len(evaluation.broken) - 9} more images"))
+    for kind, text in notes:
+        console.print(Text.assemble((f"{kind}: ", "yellow"), text))
+    console.print(f"Results and scores of every image: {(out / 'results').resolve()}")
+
+
+def headline(evaluation: "Evaluation") -> str:
+    """Say in a line what was evaluated and how many images went through the network."""
+    facts, best = evaluation.facts, evaluation.results[0]
+    known = best.get("accuracy", "known")
+    accuracy = "" if known.value != known.value else f", accuracy {100 * known.value:.1f} %"
+    count = facts["passes"]
+    passes = (
+        f"{count['images']} images through the network, {count['forward']} forward and "
+        f"{count['backward']} backward passes"
+        if count["images"]
+        else "nothing left to run through the network"
+    )
+    return f"{facts['benchmark']} v{facts['version']}: {facts['model']}{accuracy}; {passes}"

@@ -1,0 +1,122 @@
+"""The ranking of methods as a table that a person reads in a terminal."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from incognita.errors import UnknownNameError
+from incognita.metrics.intervals import Difference
+from incognita.results.method_result import Cost, MethodResult
+
+CAPTION = (
+    "percent; ↑ higher is better, ↓ lower is better; FPR at 95 % recall of the unknown; in "
+    "brackets the 95 % bootstrap interval over images; = cannot be told apart from the best; "
+    "passes are forward+backward per image; µs and bytes without the network"
+)
+MEDIUM = 110
+
+
+def ranking_table(
+    results: Sequence[MethodResult],
+    groups: Sequence[str],
+    behind: Mapping[str, Difference],
+    *,
+    width: int = 156,
+) -> Table:
+    """One row per method, best first.
+
+    A narrow screen loses the columns of the price, then the intervals.
+    """
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption=CAPTION, caption_justify="left")
+    table.add_column("", justify="right", style="dim")
+    table.add_column("method", no_wrap=True)
+    for group in groups:
+        table.add_column(f"{group}\nAUROC ↑", justify="right", no_wrap=True)
+        table.add_column(f"{group}\nFPR@95 ↓", justify="right", no_wrap=True)
+    table.add_column("behind\nthe best", justify="right", no_wrap=True)
+    table.add_column("mistakes\nAUROC ↑", justify="right", no_wrap=True)
+    if width >= MEDIUM:
+        for title in ("passes", "fit s", "µs", "bytes"):
+            table.add_column(title, justify="right", style="dim", no_wrap=True)
+    for place, result in enumerate(results, start=1):
+        cells = [
+            _percent(result, "auroc", group, with_bounds=width >= MEDIUM)
+            + "\0"
+            + _percent(result, "fpr_at_95_unknown_recall", group)
+            for group in groups
+        ]
+        price = _price(result.cost) if width >= MEDIUM else []
+        table.add_row(
+            str(place),
+            Text(result.title, style="bold" if place == 1 else ""),
+            *(cell for pair in cells for cell in pair.split("\0")),
+            _gap(behind[result.title]) if place > 1 else "",
+            _percent(result, "auroc", "misclassified"),
+            *price,
+        )
+    return table
+
+
+def _percent(result: MethodResult, metric: str, split: str, *, with_bounds: bool = False) -> str:
+    try:
+        found = result.get(metric, split)
+    except UnknownNameError:
+        return "-"
+    if math.isnan(found.value):
+        return "-"
+    if not with_bounds or math.isnan(found.low):
+        return f"{100 * found.value:.1f}"
+    return escape(f"{100 * found.value:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]")
+
+
+def _gap(difference: Difference) -> str:
+    """How far behind; a method whose interval reaches zero cannot be told from the best."""
+    sign = " =" if not math.isnan(difference.high) and difference.high >= 0 else "  "
+    return f"{100 * difference.value:.1f}{sign}"
+
+
+def _price(cost: Cost) -> list[str]:
+    passes = f"{cost.forwards}+{cost.backwards}" if cost.backwards else str(cost.forwards)
+    return [
+        passes,
+        f"{cost.fit_seconds:.2f}",
+        f"{cost.microseconds_per_sample:.1f}",
+        _bytes(cost.state_bytes),
+    ]
+
+
+def _bytes(n: int) -> str:
+    """A size people can read.
+
+    >>> _bytes(0), _bytes(20_480), _bytes(5_300_000)
+    ('0', '20 kB', '5 MB')
+    """
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if n >= size:
+            return f"{n / size:.0f} {unit}"
+    return str(n)
+
+
+def search_table(
+    pairs: Sequence[tuple[MethodResult, MethodResult]], groups: Sequence[str]
+) -> Table:
+    """Defaults and tuned parameters side by side: on validation data and on each test group."""
+    caption = "AUROC in percent: with default parameters → with those chosen on validation data"
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption=caption, caption_justify="left")
+    table.add_column("method", no_wrap=True)
+    table.add_column("chosen")
+    table.add_column("points", justify="right")
+    for name in ("validation", *groups):
+        table.add_column(name, justify="right", no_wrap=True)
+    for default, tuned in pairs:
+        points = [point for point in tuned.search.curve if point.auroc is not None]  # type: ignore[union-attr]
+        best = max(points, key=lambda point: point.auroc or 0.0)
+        chosen = ", ".join(f"{name}={value}" for name, value in best.parameters.items())
+        cells = [f"{_percent(default, 'auroc', g)} → {_percent(tuned, 'auroc', g)}" for g in groups]
+        on_validation = f"{100 * (points[0].auroc or 0):.1f} → {100 * (best.auroc or 0):.1f}"
+        table.add_row(default.method, chosen, str(len(points)), on_validation, *cells)
+    return table

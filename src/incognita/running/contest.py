@@ -1,0 +1,176 @@
+"""Fits every method on known outputs, then lets all of them score each data set in one pass."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+
+from incognita.benchmarks.benchmark import Benchmark
+from incognita.benchmarks.dataset import Dataset
+from incognita.benchmarks.readers.images import identities
+from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.needs import Needs, Probe
+from incognita.errors import InvalidDataError
+from incognita.methods.method import Method
+from incognita.results.method_result import SearchRecord
+from incognita.running.passes import Passes, distinct, probes_to_fit, wants_layers
+from incognita.running.scored_sets import KNOWN, SHIFTED, ScoredSet
+from incognita.running.scoring import Contestant, fitted
+from incognita.running.search import HeldOut, probes_of_grid, search
+
+
+def test_parts(benchmark: Benchmark) -> Iterator[tuple[str, str, Dataset]]:
+    """Give every set that is scored: its group, its name, its images."""
+    yield KNOWN, KNOWN, benchmark.test
+    for name, dataset in benchmark.shifted.items():
+        yield SHIFTED, name, dataset
+    for group, sets in benchmark.unknown.items():
+        for name, dataset in sets.items():
+            yield group, name, dataset
+
+
+def fit_parts(benchmark: Benchmark) -> dict[str, Dataset | None]:
+    """Give every part that is learned from or chosen on."""
+    return {
+        "train": benchmark.train,
+        "validation": benchmark.validation,
+        "unknown validation": benchmark.unknown_validation,
+    }
+
+
+def check_parts(benchmark: Benchmark, *, searching: bool) -> None:
+    """Refuse parts that share images, repeated names, and a search without held-out data."""
+    names = [name for _, name, _ in test_parts(benchmark)]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise InvalidDataError(
+            f"{sorted(twice)[0]!r} names two sets of {benchmark.name}; give each its own name."
+        )
+    learned = {name: each for name, each in fit_parts(benchmark).items() if each is not None}
+    tested = {name: each for _, name, each in test_parts(benchmark)}
+    refuse_shared_images(learned, tested)
+    for part in ("validation", "unknown validation"):
+        if searching and part not in learned:
+            raise InvalidDataError(
+                f"A search needs {part} images, but {benchmark.name} has none; add them to its "
+                f"definition or leave the search out."
+            )
+
+
+def refuse_shared_images(learned: Mapping[str, Dataset], tested: Mapping[str, Dataset]) -> None:
+    """Refuse to learn from or choose on images that are tested on: the numbers would flatter."""
+    images = {name: identities(each) for name, each in tested.items()}
+    for part, each in learned.items():
+        mine = identities(each)
+        for name, others in images.items():
+            if shared := mine & others:
+                raise InvalidDataError(
+                    f"{len(shared)} images of {part} are also tested in {name}, such as "
+                    f"{min(shared)!r}; take them out of one of the two."
+                )
+
+
+@dataclass(eq=False)
+class Contest:
+    """One run of methods over a benchmark."""
+
+    benchmark: Benchmark
+    passes: Passes
+    methods: Mapping[str, Method]
+    tuned: frozenset[str] = frozenset()  # of these a second, searched version takes part
+    on_step: Callable[[str], None] | None = None
+    contestants: dict[str, Contestant] = field(default_factory=dict)
+    searches: dict[str, SearchRecord] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    sets: list[ScoredSet] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Learn, choose, then score every set."""
+        known, validation = self._known(), self._validation()
+        for name, method in self.methods.items():
+            self._step(f"fitting {name}")
+            self._guard(name, partial(self._fit, name, method, known, validation))
+        if self.tuned:
+            self._search(known, validation)
+        for group, name, dataset in test_parts(self.benchmark):
+            self._score(group, name, dataset)
+
+    def _known(self) -> ClassifierOutputs:
+        wanted = any(m.all_needs & (Needs.KNOWN | Needs.LABELS) for m in self.methods.values())
+        train = self.benchmark.train
+        if train is None or not (wanted or self._learns_without_validation()):
+            network = self.passes.networks[0]
+            return ClassifierOutputs.empty(len(network.class_names), network.head)
+        parts = ["known"] if self.benchmark.validation is not None else ["known", "validation"]
+        probes = [p for part in parts for p in probes_to_fit(self.methods.values(), part)]
+        return self._outputs("train", train, distinct(probes))
+
+    def _learns_without_validation(self) -> bool:
+        is_asked = any(Needs.VALIDATION in m.all_needs for m in self.methods.values())
+        return is_asked and self.benchmark.validation is None
+
+    def _validation(self) -> ClassifierOutputs | None:
+        dataset = self.benchmark.validation
+        is_asked = any(Needs.VALIDATION in m.all_needs for m in self.methods.values())
+        if dataset is None or not (is_asked or self.tuned):
+            return None
+        probes = probes_to_fit(self.methods.values(), "validation")
+        return self._outputs("validation", dataset, distinct([*probes, *self._grid_probes()]))
+
+    def _grid_probes(self) -> list[Probe]:
+        return [p for name in self.tuned for p in probes_of_grid(self.methods[name])]
+
+    def _outputs(self, name: str, dataset: Dataset, probes: Sequence[Probe]) -> ClassifierOutputs:
+        layers = wants_layers(self.methods.values())
+        return self.passes.outputs(name, dataset, probes=probes, layers=layers)
+
+    def _fit(
+        self,
+        name: str,
+        method: Method,
+        known: ClassifierOutputs,
+        validation: ClassifierOutputs | None,
+    ) -> None:
+        self.contestants[name] = fitted(name, method, known, validation)
+
+    def _search(self, known: ClassifierOutputs, validation: ClassifierOutputs | None) -> None:
+        dataset = self.benchmark.unknown_validation
+        if dataset is None or validation is None:
+            return
+        unknown = self._outputs("unknown validation", dataset, distinct(self._grid_probes()))
+        held_out = HeldOut(known, validation, unknown)
+        for name in [each for each in self.methods if each in self.tuned]:
+            if name in self.contestants:
+                self._step(f"searching {name}")
+                self._guard(name, partial(self._tune, name, held_out))
+
+    def _tune(self, name: str, held_out: HeldOut) -> None:
+        start = self.contestants[name]
+        found = search(start.method, held_out)
+        title = f"{name} (tuned)"
+        self.contestants[title] = Contestant(title, found.method, start.fit_seconds)
+        self.searches[name] = SearchRecord("default", found.curve)
+        self.searches[title] = SearchRecord("tuned", found.curve)
+
+    def _score(self, group: str, name: str, dataset: Dataset) -> None:
+        probes = distinct(p for each in self.contestants.values() for p in each.method.probes())
+        outputs = self._outputs(name, dataset, probes)
+        labels = None if outputs.labels is None else outputs.labels.cpu().numpy()
+        predicted = outputs.logits.argmax(dim=1).cpu().numpy()
+        self.sets.append(ScoredSet(name, group, outputs.image_ids, predicted, labels))
+        for title, each in list(self.contestants.items()):
+            self._step(f"scoring {name}: {title}")
+            self._guard(title, partial(each.score, name, outputs))
+
+    def _guard(self, title: str, work: Callable[[], None]) -> None:
+        """Let one method fail without the others: its reason is kept and it leaves the contest."""
+        try:
+            with torch.no_grad():
+                work()
+        except InvalidDataError as error:
+            self.failed[title] = str(error)
+            self.contestants.pop(title, None)
+
+    def _step(self, what: str) -> None:
+        if self.on_step is not None:
+            self.on_step(what)

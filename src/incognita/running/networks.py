@@ -1,0 +1,77 @@
+"""From what people name to the networks of an evaluation."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from incognita.benchmarks.benchmark import Benchmark
+from incognita.errors import InvalidDataError
+from incognita.models.adapter import Classifier
+from incognita.models.loading import load_model
+from incognita.models.preprocessing import Preprocessing
+from incognita.models.wrapping import wrap_classifier
+from incognita.running.asked_methods import Offer
+
+OneModel = str | Classifier | nn.Module
+
+
+def load_networks(specs: Sequence[str], weights: Path | None = None) -> list[Classifier]:
+    """Load the models that `--model` names; weights go with a single one."""
+    if weights is not None and len(specs) > 1:
+        raise InvalidDataError(
+            f"--weights goes with one --model, but {len(specs)} were given; let each function "
+            f"load its own weights."
+        )
+    return [load_model(spec, weights=weights) for spec in specs]
+
+
+def networks_of(
+    model: OneModel | Sequence[OneModel] | None, benchmark: Benchmark
+) -> list[Classifier]:
+    """Give the networks of an evaluation, each with as many classes as the benchmark."""
+    if model is None and benchmark.default_model is None:
+        raise InvalidDataError(
+            f"{benchmark.name} brings no model along; name one with --model, such as "
+            f"file.py:function or timm:resnet18.a1_in1k."
+        )
+    named = benchmark.default_model if model is None else model
+    several = named if isinstance(named, Sequence) and not isinstance(named, str) else [named]
+    networks = [_network(each, benchmark) for each in several]
+    for network in networks:
+        if len(network.class_names) != len(benchmark.classes):
+            raise InvalidDataError(
+                f"{network.name} has {len(network.class_names)} classes, but {benchmark.name} has "
+                f"{len(benchmark.classes)} known ones; give a model trained on them."
+            )
+    return networks
+
+
+def _network(model: object, benchmark: Benchmark) -> Classifier:
+    if isinstance(model, str):
+        return load_model(model)
+    if isinstance(model, nn.Module):
+        # a network may take only pictures of the size it will get
+        example = torch.stack(2 * [Preprocessing()(benchmark.test.load(0))])
+        return wrap_classifier(model, class_names=tuple(benchmark.classes), example=example)
+    if isinstance(model, Classifier):
+        return model
+    raise InvalidDataError(
+        f"A model is a torch module, an adapter or a name, but a {type(model).__name__} came; "
+        f"wrap it with incognita.wrap_classifier."
+    )
+
+
+def offer_of(networks: Sequence[Classifier], benchmark: Benchmark) -> Offer:
+    """Say what the networks and the benchmark can give to methods."""
+    first = networks[0]
+    return Offer(
+        has_head=first.head is not None,
+        has_layers=bool(first.layers),
+        has_numerators=getattr(first, "numerator", None) is not None,
+        has_members=len(networks) > 1,
+        has_train=benchmark.train is not None,
+        has_labels=benchmark.train is not None and benchmark.train.labels is not None,
+        head_reason=getattr(first, "head_reason", None),
+    )

@@ -1,0 +1,96 @@
+"""Asks extraction for what methods need of each part of a benchmark, and keeps the account."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from incognita.benchmarks.dataset import Dataset
+from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.needs import Needs, Probe
+from incognita.errors import InvalidDataError
+from incognita.extraction.extract import extract
+from incognita.extraction.output_store import OutputStore
+from incognita.extraction.records import BrokenImage, PassCount, Settings
+from incognita.methods.ensembles import join_members
+from incognita.methods.method import Method
+from incognita.models.adapter import Classifier
+
+# stage, images done of it, images of it in all
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(eq=False)
+class Passes:
+    """Runs the networks over data sets, each image once for everything asked of it.
+
+    With several networks the outputs are those of the ensemble: logits are the logarithm of the
+    mean probabilities, features and head those of the first network.
+    """
+
+    networks: Sequence[Classifier]
+    settings: Settings
+    store: OutputStore | None = None
+    on_progress: Progress | None = None
+    broken: list[tuple[str, BrokenImage]] = field(default_factory=list)
+    count: PassCount = PassCount(0, 0, 0)  # noqa: RUF009 - a tuple
+    n_bytes: int = 0
+
+    def outputs(
+        self, name: str, dataset: Dataset, *, probes: Sequence[Probe] = (), layers: bool = False
+    ) -> ClassifierOutputs:
+        """Give the outputs of a set; broken images are noted under its name and left out."""
+        first = self._run(self.networks[0], name, dataset, probes, layers=layers)
+        if len(self.networks) == 1:
+            return first
+        others = [self._run(each, name, dataset, (), layers=False) for each in self.networks[1:]]
+        return join_members([first, *others])
+
+    def _run(
+        self,
+        network: Classifier,
+        name: str,
+        dataset: Dataset,
+        probes: Sequence[Probe],
+        *,
+        layers: bool,
+    ) -> ClassifierOutputs:
+        n_done, total = 0, len(dataset.image_ids)
+
+        def move(n: int) -> None:
+            nonlocal n_done
+            n_done += n
+            if self.on_progress is not None:
+                self.on_progress(name, n_done, total)
+
+        extracted = extract(
+            network,
+            dataset,
+            probes=probes,
+            layers=layers,
+            settings=self.settings,
+            store=self.store,
+            on_progress=move,
+        )
+        self.broken += [(name, each) for each in extracted.broken]
+        self.count = PassCount(*map(sum, zip(self.count, extracted.passes, strict=True)))
+        self.n_bytes += extracted.n_bytes
+        if total and not len(extracted.outputs):
+            raise InvalidDataError(
+                f"None of the {total} images of {name} could be used; the first is broken "
+                f"because {extracted.broken[0].reason}."
+            )
+        return extracted.outputs
+
+
+def wants_layers(methods: Iterable[Method]) -> bool:
+    """Whether any method looks at pooled layer features."""
+    return any(Needs.LAYERS in method.all_needs for method in methods)
+
+
+def distinct(probes: Iterable[Probe]) -> tuple[Probe, ...]:
+    """Each probe once, however many methods ask for it."""
+    return tuple({probe.key: probe for probe in probes}.values())
+
+
+def probes_to_fit(methods: Iterable[Method], part: str) -> tuple[Probe, ...]:
+    """What must be recorded of the `known` or the `validation` part before methods are fitted."""
+    return distinct(p for m in methods if part in m.fits_on_probes_of for p in m.probes())

@@ -1,0 +1,44 @@
+"""The rows that methods score: which images, from which set, known or not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from incognita.shapes import Float64, Int
+
+Scores = Mapping[str, Float64[np.ndarray, "n"]]
+KNOWN, SHIFTED = "known", "shifted"
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredSet:
+    """One data set as a model saw it.
+
+    Args:
+        name: Its name in the benchmark.
+        group: `known`, `shifted`, or the group of unknown sets it belongs to, such as `near`.
+        image_ids: One per row.
+        predicted: The class the model named.
+        labels: The true class, for known and shifted images.
+    """
+
+    name: str
+    group: str
+    image_ids: Sequence[str]
+    predicted: Int[np.ndarray, "n"]
+    labels: Int[np.ndarray, "n"] | None
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether its images belong to no known class."""
+        return self.group not in (KNOWN, SHIFTED)
+
+
+def known_sets(sets: Sequence[ScoredSet], *, with_shifted: bool = False) -> list[ScoredSet]:
+    """Give the sets that count as known; with shifted ones in the full-spectrum setting."""
+    groups = (KNOWN, SHIFTED) if with_shifted else (KNOWN,)
+    return [each for each in sets if each.group in groups]

@@ -1,0 +1,252 @@
+"""One evaluation from images to records, counted and checked from outside."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from tests.running.worlds import TinyNet, n_images, tiny_benchmark
+from torch import nn
+
+import incognita
+from incognita.errors import InvalidDataError
+from incognita.methods import list_methods, load_method
+from incognita.models.wrapping import wrap_classifier
+
+FAST = "msp, energy, knn(k=5), mds, react, gram"
+
+
+class Counter:
+    """Counts the images that go through a module."""
+
+    def __init__(self, module):
+        self.images = 0
+        self.handle = module.register_forward_hook(self._add)
+
+    def _add(self, module, inputs, output):
+        self.images += len(inputs[0])
+
+
+@pytest.fixture
+def network():
+    return wrap_classifier(TinyNet(), example=torch.zeros(2, 3, 8, 8), name="tiny-net")
+
+
+def passive_methods():
+    """Every method whose probes cost no pass of their own."""
+    names = [name for name in list_methods() if name not in ("ensemble", "godin", "mds-ensemble")]
+    methods = {name: load_method(name) for name in names}
+    return {
+        name: method
+        for name, method in methods.items()
+        if not any(probe.forwards or probe.backwards for probe in method.probes())
+    }
+
+
+def test_every_image_goes_through_the_network_once_for_all_methods_and_grid_points(network):
+    benchmark, counter = tiny_benchmark(), Counter(network.module)
+    methods = passive_methods()
+    methods["knn"] = load_method("knn", k=5)
+    methods["nnguide"] = load_method("nnguide", k=5, share=0.5)
+    found = incognita.evaluate(network, benchmark, methods, search=True, n_resamples=0)
+    assert found.failed == {}
+    assert counter.images == n_images(benchmark)
+    assert found.facts["passes"] == {
+        "images": n_images(benchmark),
+        "forward": n_images(benchmark),
+        "backward": 0,
+    }
+    assert len(found.methods) > len(methods)  # the tuned ones stand beside them
+
+
+def test_odin_adds_exactly_one_forward_and_one_backward_per_scored_image(network):
+    benchmark, counter = tiny_benchmark(), Counter(network.module)
+    found = incognita.evaluate(network, benchmark, "msp, odin, odin-max-logit", n_resamples=0)
+    n_scored = sum(len(each) for each in found.sets)
+    assert found.facts["passes"] == {
+        "images": n_scored,
+        "forward": 2 * n_scored,
+        "backward": n_scored,
+    }
+    assert counter.images == 2 * n_scored
+    assert (found.get("odin").cost.forwards, found.get("odin").cost.backwards) == (2, 1)
+
+
+def test_a_search_over_odin_steps_only_on_validation_images_and_with_what_it_chose(network):
+    benchmark = tiny_benchmark()
+    found = incognita.evaluate(network, benchmark, "odin", search=True, n_resamples=0)
+    n_held_out = len(benchmark.validation) + len(benchmark.unknown_validation)
+    n_scored = sum(len(each) for each in found.sets)
+    tuned, default = found.get("odin (tuned)"), found.get("odin")
+    n_choices = 1 if tuned.parameters == default.parameters else 2
+    n_points = len(tuned.search.curve)
+    assert found.facts["passes"]["forward"] == (
+        n_held_out * (1 + n_points) + n_scored * (1 + n_choices)
+    )
+
+
+def test_numbers_equal_sklearn_on_the_scores_that_are_kept(network):
+    found = incognita.evaluate(network, tiny_benchmark(), FAST, n_resamples=0)
+    for title, result in found.methods.items():
+        known = found.scores[title]["known"]
+        each = []
+        for name in ("a", "b"):
+            unknown = found.scores[title][name]
+            truth = np.repeat([0, 1], [len(known), len(unknown)])
+            each.append(roc_auc_score(truth, np.concatenate([known, unknown])))
+        assert result.get("auroc", "near").value == pytest.approx(np.mean(each), abs=1e-12)
+
+
+def test_scores_equal_those_of_the_method_on_plain_outputs(network):
+    benchmark = tiny_benchmark()
+    found = incognita.evaluate(network, benchmark, "energy", n_resamples=0)
+    batch = torch.stack([network.preprocess(image) for image in benchmark.test.images])
+    with torch.inference_mode():
+        expected = -torch.logsumexp(network.module(batch).double(), dim=1)
+    np.testing.assert_allclose(found.scores["energy"]["known"], expected.numpy(), rtol=1e-5)
+
+
+def test_a_second_run_adds_only_what_is_missing(network, tmp_path):
+    places = {"store": tmp_path / "outputs", "out": tmp_path / "results", "n_resamples": 5}
+    first = incognita.evaluate(network, tiny_benchmark(), "msp", **places)
+    counter = Counter(network.module)
+    second = incognita.evaluate(network, tiny_benchmark(), "msp, energy", **places)
+    assert counter.images == 0
+    assert second.get("msp").as_json() == first.get("msp").as_json()
+    third = incognita.evaluate(network, tiny_benchmark(), "msp, energy", **places)
+    assert third.ranking() == second.ranking()
+    assert third.get("energy").as_json() == second.get("energy").as_json()
+    assert third.behind_best("msp") == second.behind_best("msp")
+
+
+def test_another_seed_or_weight_is_another_result(network, tmp_path):
+    places = {"store": tmp_path / "outputs", "out": tmp_path / "results", "n_resamples": 5}
+    incognita.evaluate(network, tiny_benchmark(), "msp", **places)
+    incognita.evaluate(network, tiny_benchmark(), "msp", seed=1, **places)
+    other = wrap_classifier(TinyNet(seed=1), example=torch.zeros(2, 3, 8, 8), name="tiny-net")
+    incognita.evaluate(other, tiny_benchmark(), "msp", **places)
+    assert len(list((tmp_path / "results").rglob("*.json"))) == 3
+
+
+def test_numbers_can_be_computed_again_from_the_stored_scores(network, tmp_path):
+    import polars
+
+    found = incognita.evaluate(network, tiny_benchmark(), "energy", out=tmp_path, n_resamples=0)
+    frame = polars.read_parquet(next(tmp_path.rglob("*.parquet")))
+    assert frame.columns == ["set", "group", "image_id", "label", "predicted", "unknown_score"]
+    rows = frame.filter(polars.col("set").cast(str).is_in(["known", "c"]))
+    truth = (rows["group"].cast(str) == "far").to_numpy()
+    expected = roc_auc_score(truth, rows["unknown_score"].to_numpy())
+    assert found.get("energy").get("auroc", "far").value == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_broken_image_is_recorded_and_the_rest_goes_on(network):
+    class Torn:
+        """A data set with one image that cannot be read."""
+
+        def __init__(self, whole):
+            self.__dict__.update(vars(whole))
+            self.whole = whole
+
+        def load(self, index):
+            if index == 2:
+                raise OSError("the file ends too early")
+            return self.whole.load(index)
+
+        def fingerprint(self):
+            return self.whole.fingerprint() + "torn"
+
+        def subset(self, indices):
+            return self.whole.subset(indices)
+
+    benchmark = tiny_benchmark()
+    torn = replace(benchmark, test=Torn(benchmark.test))
+    found = incognita.evaluate(network, torn, "msp", n_resamples=0)
+    assert not found.is_complete
+    assert [(part, image) for part, image, _ in found.broken] == [("known", "test/2")]
+    assert "ends too early" in found.broken[0][2]
+    assert len(found.scores["msp"]["known"]) == len(benchmark.test) - 1
+
+
+def test_several_networks_are_an_ensemble(network):
+    other = wrap_classifier(TinyNet(seed=5), example=torch.zeros(2, 3, 8, 8))
+    found = incognita.evaluate([network, other], tiny_benchmark(), "ensemble, msp", n_resamples=0)
+    batch = torch.stack([network.preprocess(image) for image in tiny_benchmark().test.images])
+    with torch.inference_mode():
+        mean = (
+            network.module(batch).double().softmax(1) + other.module(batch).double().softmax(1)
+        ) / 2
+    expected = 1 - mean.max(dim=1).values
+    np.testing.assert_allclose(found.scores["ensemble"]["known"], expected.numpy(), atol=1e-6)
+
+
+class Cosine(nn.Module):
+    """A network without a linear head."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = TinyNet()
+
+    def forward(self, x):
+        return torch.tanh(self.inner(x)) * 3
+
+
+def test_a_model_without_a_linear_head_runs_what_still_works():
+    network = wrap_classifier(Cosine(), example=torch.zeros(2, 3, 8, 8))
+    found = incognita.evaluate(network, tiny_benchmark(), "all", n_resamples=0)
+    assert {"msp", "energy", "odin"} <= set(found.methods)
+    assert "knn" in found.skipped
+    with pytest.raises(InvalidDataError, match="These still work: msp"):
+        incognita.evaluate(network, tiny_benchmark(), "knn", n_resamples=0)
+
+
+def test_a_method_that_cannot_fit_does_not_stop_the_others(network):
+    found = incognita.evaluate(network, tiny_benchmark(), "msp, knn(k=5000)", n_resamples=0)
+    assert set(found.methods) == {"msp"}
+    assert "5000" in found.failed["knn(k=5000)"]
+    assert not found.is_complete
+
+
+def test_a_model_with_other_classes_is_refused(network):
+    with pytest.raises(InvalidDataError, match="has 3 classes, but tiny has 2"):
+        incognita.evaluate(network, tiny_benchmark(classes=("a", "b")), "msp")
+
+
+def test_validation_that_overlaps_the_test_is_refused(network):
+    benchmark = tiny_benchmark()
+    with pytest.raises(InvalidDataError, match="images of validation are also tested in known"):
+        incognita.evaluate(network, replace(benchmark, validation=benchmark.test), "msp")
+
+
+def test_a_search_without_unknown_validation_is_refused(network):
+    with pytest.raises(InvalidDataError, match="needs unknown validation images"):
+        incognita.evaluate(network, tiny_benchmark(unknown_validation=None), "knn", search=True)
+
+
+def test_the_table_ranks_by_the_mean_of_the_groups(network):
+    found = incognita.evaluate(network, tiny_benchmark(), FAST, n_resamples=20)
+    means = [
+        np.mean([found.get(t).get("auroc", g).value for g in ("near", "far")])
+        for t in found.ranking()
+    ]
+    assert means == sorted(means, reverse=True)
+    assert found.behind_best(found.ranking()[0]).value == 0
+    assert found.groups == ("near", "far")
+
+
+def test_the_full_spectrum_setting_counts_shifted_images_as_known(network):
+    benchmark = tiny_benchmark(full_spectrum=True)
+    found = incognita.evaluate(network, benchmark, "energy", n_resamples=0)
+    assert found.groups == ("full-spectrum near", "full-spectrum far")
+    result = found.get("energy").get("auroc", "full-spectrum far")
+    known = np.concatenate([found.scores["energy"][name] for name in ("known", "dim")])
+    unknown = found.scores["energy"]["c"]
+    truth = np.repeat([0, 1], [len(known), len(unknown)])
+    expected = roc_auc_score(truth, np.concatenate([known, unknown]))
+    assert result.value == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_plain_module_is_wrapped(monkeypatch):
+    found = incognita.evaluate(TinyNet(), tiny_benchmark(), "msp", n_resamples=0)
+    assert found.get("msp").get("accuracy", "known").support == {"images": 60}
