@@ -24,6 +24,9 @@ GROUPS = {
     "calibration": "bench.calibration",
     "reading": "bench.reading",
     "startup": "bench.startup",
+    "scoring": "bench.scoring",
+    "neighbors": "bench.neighbors",
+    "one-pass": "bench.one_pass",
 }
 WIDTH = 110  # the same table in a terminal and in a file
 LIBRARIES = (
@@ -32,7 +35,9 @@ LIBRARIES = (
     "scikit-learn",
     "torch",
     "torchmetrics",
+    "torchvision",
     "pytorch-ood",
+    "faiss-cpu",
     "hotcoco",
     "vernier",
     "faster-coco-eval",
@@ -98,6 +103,8 @@ def cells_of(row: Row) -> list[str]:
 
 def duration(seconds: float) -> str:
     """Write a time with a unit that fits it."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} µs"
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.2f} ms"
 
 
