@@ -19,6 +19,7 @@ from pathlib import Path
 ROUNDS = 5
 BUDGET_S = 15.0  # a case that has used this much is not run again
 MIB = 2**20
+GB = 10**9
 
 Run = Callable[[], object]
 
@@ -142,6 +143,22 @@ def memory_per_row(part: str, case: str, cost: Measurement, n_rows: int, bar: Ba
     return _judged(part, case, cost.extra_bytes / n_rows, "bytes per row", bar)
 
 
+def memory_at(
+    part: str,
+    case: str,
+    peak_bytes: Mapping[int, int],
+    n_rows: int,
+    bar: Bar,
+    seconds: float | None = None,
+) -> Row:
+    """Judge the peak memory at `n_rows`, on the line through the peaks at the two largest sizes."""
+    small, large = sorted(peak_bytes)[-2:]
+    per_row = max(0.0, (peak_bytes[large] - peak_bytes[small]) / (large - small))
+    expected = (peak_bytes[large] + per_row * (n_rows - large)) / GB
+    unit = f"GB, {per_row:,.0f} bytes a row"
+    return _judged(part, case, expected, unit, bar, seconds, peak_bytes[large] / MIB)
+
+
 def share(part: str, case: str, ours: Measurement, other: Measurement, bar: Bar | None) -> Row:
     """Judge our extra peak memory as a share of somebody else's."""
     if ours.extra_bytes is None or not other.extra_bytes:
@@ -178,7 +195,7 @@ def _extra_bytes(run: Run) -> int | None:
     """Call once and give how far the peak of resident memory rose above the start (Linux)."""
     run()  # imports and compiles, which is not what the case costs
     try:
-        _return_free_memory()
+        return_free_memory()
         Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
     except OSError:
         return None
@@ -187,7 +204,8 @@ def _extra_bytes(run: Run) -> int | None:
     return max(0, _resident_bytes("VmHWM") - before)
 
 
-def _return_free_memory() -> None:
+def return_free_memory() -> None:
+    """Hand back to the system what the process holds without need."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -199,3 +217,9 @@ def _resident_bytes(key: str) -> int:
         if line.startswith(key):
             return int(line.split()[1]) * 1024
     raise OSError(f"{key} is not in /proc/self/status")
+
+
+def anonymous_bytes() -> int:
+    """Give the memory of this process that no file stands behind (Linux)."""
+    _, resident, shared, *_ = Path("/proc/self/statm").read_text().split()
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")

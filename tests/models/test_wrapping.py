@@ -234,7 +234,9 @@ def test_preprocessing_may_give_arrays():
 
 
 def test_a_compiled_network_is_opened():
-    assert wrap_classifier(torch.compile(ResNet20(n_blocks=1), backend="eager")).head_name == "linear"
+    assert (
+        wrap_classifier(torch.compile(ResNet20(n_blocks=1), backend="eager")).head_name == "linear"
+    )
 
 
 def test_models_can_be_listed_without_torch():

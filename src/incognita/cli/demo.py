@@ -1,4 +1,4 @@
-"""`incognita demo`: a certificate of the small example that ships with the package."""
+"""`incognita demo`: a detector certified, and every method ranked, without a download."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,17 +8,35 @@ import typer
 
 def demo_command(
     out: Annotated[Path, typer.Option(help="Folder for what the demo writes.")] = Path("demo"),
+    limit: Annotated[
+        int | None, typer.Option(min=100, help="At most so many images of each set of Terra.")
+    ] = None,
 ) -> None:
-    """Certify a simulated street detector that meets animals and scooters it was never taught."""
+    """Certify a simulated street detector, then rank all methods on the embedded world Terra."""
+    certify_street(out / "certificate.json")
+    rank_on_terra(out, limit)
+
+
+def certify_street(certificate: Path) -> None:
+    """A detector that meets animals and scooters it was never taught."""
     from importlib.resources import as_file, files
 
     from incognita.cli.certify import certify_command
 
+    typer.echo("1. A street detector meets objects it was never taught: incognita certify")
     with as_file(files("incognita.benchmarks").joinpath("examples", "street")) as street:
         certify_command(
             truth=street / "truth.json",
             detections=street / "detections.json",
             classes=street / "classes.toml",
-            out=out / "certificate.json",
+            out=certificate,
         )
-    typer.echo(f"\nThe certificate is in {(out / 'certificate.json').resolve()}")
+    typer.echo(f"\nThe certificate is in {certificate.resolve()}\n")
+
+
+def rank_on_terra(out: Path, limit: int | None) -> None:
+    """A classifier of drawn shapes that meets shapes and pictures it was never taught."""
+    from incognita.cli.run import run_command
+
+    typer.echo("2. A classifier meets pictures it was never taught: incognita run terra/standard")
+    run_command("terra/standard", methods="all", limit=limit, out=out)

@@ -83,14 +83,14 @@ def run_command(
     import_everything_again()
     from incognita.extraction.records import Settings
     from incognita.running.evaluate import evaluate
-    from incognita.running.networks import load_networks
 
     collect_garbage_again()
     with progress_on_stderr() as (on_step, on_progress):
         evaluation = evaluate(
-            load_networks(model, weights) if model else None,
+            model or None,
             benchmark,
             methods,
+            weights=weights,
             data=data,
             search=search,
             limit=limit,

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from incognita.containers.needs import Probe
@@ -38,10 +39,22 @@ class Settings:
                 raise InvalidDataError(
                     f"{name} must be at least 1, but {getattr(self, name)} came."
                 )
+        _check_device(self.device)
         if self.precision not in ("float32", "bfloat16"):
             raise InvalidDataError(
                 f"precision must be float32 or bfloat16, but {self.precision!r} came."
             )
+
+
+def _check_device(name: str) -> None:
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InvalidDataError(
+            f"No device is called {name!r}; choose cpu, cuda or cuda:1."
+        ) from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidDataError(f"{name} was asked for, but torch finds no GPU here; choose cpu.")
 
 
 class PassCount(NamedTuple):

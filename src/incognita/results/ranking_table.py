@@ -1,10 +1,9 @@
 """The ranking of methods as a table that a person reads in a terminal."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich import box
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -13,9 +12,10 @@ from incognita.metrics.intervals import Difference
 from incognita.results.method_result import Cost, MethodResult
 
 CAPTION = (
-    "percent; ↑ higher is better, ↓ lower is better; FPR at 95 % recall of the unknown; in "
-    "brackets the 95 % bootstrap interval over images; = cannot be told apart from the best; "
-    "passes are forward+backward per image; µs and bytes without the network"
+    "percent; ↑ higher is better, ↓ lower is better; FPR at 95 % recall of the unknown; ± half of "
+    "the 95 % bootstrap interval over images; = cannot be told apart from the best; mistakes: "
+    "wrong answers on known images as what is to be found; passes: forward+backward per image; µs "
+    "per image and bytes without the network"
 )
 MEDIUM = 110
 
@@ -32,33 +32,35 @@ def ranking_table(
     A narrow screen loses the columns of the price, then the intervals.
     """
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption=CAPTION, caption_justify="left")
-    table.add_column("", justify="right", style="dim")
+    is_wide = width >= MEDIUM
+    table.add_column("#", justify="right", style="dim", no_wrap=True, min_width=2)
     table.add_column("method", no_wrap=True)
     for group in groups:
-        table.add_column(f"{group}\nAUROC ↑", justify="right", no_wrap=True)
-        table.add_column(f"{group}\nFPR@95 ↓", justify="right", no_wrap=True)
+        title = group.replace(" ", "\n")
+        table.add_column(f"{title}\nAUROC ↑", justify="right", no_wrap=True)
+        table.add_column("\nFPR@95 ↓", justify="right", no_wrap=True)
     table.add_column("behind\nthe best", justify="right", no_wrap=True)
     table.add_column("mistakes\nAUROC ↑", justify="right", no_wrap=True)
-    if width >= MEDIUM:
-        for title in ("passes", "fit s", "µs", "bytes"):
-            table.add_column(title, justify="right", style="dim", no_wrap=True)
+    for title in ("passes", "fit s", "µs", "bytes") if is_wide else ():
+        table.add_column(title, justify="right", style="dim", no_wrap=True)
     for place, result in enumerate(results, start=1):
-        cells = [
-            _percent(result, "auroc", group, with_bounds=width >= MEDIUM)
-            + "\0"
-            + _percent(result, "fpr_at_95_unknown_recall", group)
-            for group in groups
-        ]
-        price = _price(result.cost) if width >= MEDIUM else []
         table.add_row(
             str(place),
             Text(result.title, style="bold" if place == 1 else ""),
-            *(cell for pair in cells for cell in pair.split("\0")),
+            *_group_cells(result, groups, with_bounds=is_wide),
             _gap(behind[result.title]) if place > 1 else "",
             _percent(result, "auroc", "misclassified"),
-            *price,
+            *(_price(result.cost) if is_wide else ()),
         )
     return table
+
+
+def _group_cells(
+    result: MethodResult, groups: Sequence[str], *, with_bounds: bool
+) -> Iterator[str]:
+    for group in groups:
+        yield _percent(result, "auroc", group, with_bounds=with_bounds)
+        yield _percent(result, "fpr_at_95_unknown_recall", group)
 
 
 def _percent(result: MethodResult, metric: str, split: str, *, with_bounds: bool = False) -> str:
@@ -70,7 +72,7 @@ def _percent(result: MethodResult, metric: str, split: str, *, with_bounds: bool
         return "-"
     if not with_bounds or math.isnan(found.low):
         return f"{100 * found.value:.1f}"
-    return escape(f"{100 * found.value:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]")
+    return f"{100 * found.value:.1f} ±{50 * (found.high - found.low):.1f}"
 
 
 def _gap(difference: Difference) -> str:

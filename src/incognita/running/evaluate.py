@@ -24,6 +24,7 @@ def evaluate(
     benchmark: str | Path | Benchmark = "terra/standard",
     methods: Methods = "all",
     *,
+    weights: str | Path | None = None,
     data: str | Path | None = None,
     search: bool = False,
     limit: int | None = None,
@@ -42,6 +43,7 @@ def evaluate(
             the model that an embedded benchmark brings along.
         benchmark: The name of one of ours, or a TOML file of your own.
         methods: `all`, names such as `"msp, react+knn, knn(k=10)"`, or methods.
+        weights: A file with weights for a model that is given by its name.
         data: The folder that holds the images of the benchmark.
         search: Also choose parameters on validation data, and report both.
         limit: At most so many images of each set, for a quick look.
@@ -56,7 +58,7 @@ def evaluate(
     options = Options(search, limit, seed, n_resamples)
     if not isinstance(benchmark, Benchmark):
         benchmark = load_benchmark(benchmark, data=data, limit=limit, seed=seed)
-    networks = networks_of(model, benchmark)
+    networks = networks_of(model, benchmark, None if weights is None else Path(weights))
     asked = ask(methods, offer_of(networks, benchmark))
     check_parts(benchmark, searching=search)
     passes = Passes(

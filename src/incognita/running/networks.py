@@ -17,18 +17,8 @@ from incognita.running.asked_methods import Offer
 OneModel = str | Classifier | nn.Module
 
 
-def load_networks(specs: Sequence[str], weights: Path | None = None) -> list[Classifier]:
-    """Load the models that `--model` names; weights go with a single one."""
-    if weights is not None and len(specs) > 1:
-        raise InvalidDataError(
-            f"--weights goes with one --model, but {len(specs)} were given; let each function "
-            f"load its own weights."
-        )
-    return [load_model(spec, weights=weights) for spec in specs]
-
-
 def networks_of(
-    model: OneModel | Sequence[OneModel] | None, benchmark: Benchmark
+    model: OneModel | Sequence[OneModel] | None, benchmark: Benchmark, weights: Path | None = None
 ) -> list[Classifier]:
     """Give the networks of an evaluation, each with as many classes as the benchmark."""
     if model is None and benchmark.default_model is None:
@@ -38,7 +28,12 @@ def networks_of(
         )
     named = benchmark.default_model if model is None else model
     several = named if isinstance(named, Sequence) and not isinstance(named, str) else [named]
-    networks = [_network(each, benchmark) for each in several]
+    if weights is not None and (len(several) > 1 or not isinstance(several[0], str)):
+        raise InvalidDataError(
+            f"Weights go with the name of one model, but {len(several)} models came or one that is "
+            f"loaded already; let each load its own weights."
+        )
+    networks = [_network(each, benchmark, weights) for each in several]
     for network in networks:
         if len(network.class_names) != len(benchmark.classes):
             raise InvalidDataError(
@@ -48,9 +43,9 @@ def networks_of(
     return networks
 
 
-def _network(model: object, benchmark: Benchmark) -> Classifier:
+def _network(model: object, benchmark: Benchmark, weights: Path | None) -> Classifier:
     if isinstance(model, str):
-        return load_model(model)
+        return load_model(model, weights=weights)
     if isinstance(model, nn.Module):
         # a network may take only pictures of the size it will get
         example = torch.stack(2 * [Preprocessing()(benchmark.test.load(0))])

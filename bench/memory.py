@@ -1,0 +1,205 @@
+"""The most memory a fit takes on outputs in mapped files, at the size of ImageNet's training set.
+
+Every method is fitted in a process of its own on two numbers of rows, has a parameter changed as a
+search does it, and scores 1,000 rows. What counts is the peak of anonymous memory of the whole
+process: pages of a mapped file are given up when memory is short. The line through both peaks says
+what 1.28 million rows of 2048 features (10.5 GB) and 1000 logits (5 GB) would take.
+"""
+
+import gc
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from bench.harness import (
+    Row,
+    anonymous_bytes,
+    at_most,
+    memory_at,
+    return_free_memory,
+    use_one_thread,
+)
+from bench.toy_outputs import outputs
+from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.needs import GramRows, Needs, Probe
+from incognita.methods import list_methods, load_method
+from incognita.methods.ensembles import join_members
+from incognita.methods.method import Method, Refit
+
+N_IMAGENET, N_CLASSES, D = 1_281_167, 1000, 2048
+N_SCORED = 1000
+BAR = at_most(8.0)
+# percentiles are taken of 2^26 activations: all rows of the first size, a third of the second
+SIZES = (32_768, 98_304)
+FEWER = (16_384, 32_768)
+BLOCK = 4096
+INTERVAL_S = 0.002
+POWERS_AND_CHANNELS = (5, 400)
+# time grows with the square of the features
+IS_SLOW = {"mds", "rmds", "ssd", "ddu", "vim", "residual", "mds-ensemble", "vra+mds"}
+COMPOSED = ("react+knn", "ash-s+openmax", "vra+mds")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method, and what is asked of it."""
+
+    name: str
+    n_classes: int = N_CLASSES
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        given = [f"{name} {value}" for name, value in self.parameters.items()]
+        few = [f"{self.n_classes} classes"] if self.n_classes != N_CLASSES else []
+        return ", ".join([self.name, *few, *given])
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        return FEWER if self.name in IS_SLOW else SIZES
+
+
+# memory does not depend on epochs; a covariance per class is kept up to 2^28 numbers of all
+SPECIAL = {"opengan": Case("opengan", parameters={"epochs": 1})}
+MORE = (
+    Case("ddu", n_classes=64),
+    Case("ssd", parameters={"n_clusters": 2}),
+    Case("nnguide", parameters={"share": 1.0}),
+)
+
+
+def cases() -> list[Case]:
+    names = (*list_methods(), *COMPOSED)
+    return [*(SPECIAL.get(name, Case(name)) for name in names), *MORE]
+
+
+def rows() -> list[Row]:
+    torch.set_num_threads(1)
+    with TemporaryDirectory() as folder:
+        write_outputs(Path(folder), max(SIZES))
+        return [row_of(Path(folder), case) for case in cases()]
+
+
+def row_of(folder: Path, case: Case) -> Row:
+    """Measure one case in a new process, where no other has left memory behind."""
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn, initializer=use_one_thread) as pool:
+        seconds, peaks = pool.submit(measured, folder, case).result()
+    part = f"fit on files, d {D}"
+    return memory_at(part, case.title, peaks, N_IMAGENET, BAR, seconds)
+
+
+def measured(folder: Path, case: Case) -> tuple[float, dict[int, int]]:
+    """Give the processor time, and the peak of anonymous memory at each size."""
+    torch.set_num_threads(1)
+    start, peaks = time.process_time(), {}
+    for n in case.sizes:
+        return_free_memory()
+        with peak_of_anonymous_memory() as peak:
+            use(case, folder, n)
+        peaks[n] = peak[0]
+    return time.process_time() - start, peaks
+
+
+def use(case: Case, folder: Path, n: int) -> None:
+    method = load_method(case.name, **case.parameters)
+    known = equipped(mapped_outputs(folder, n, case.n_classes), method, is_fitting=True)
+    method.fit(known)
+    for name, values in method.search_space.items():
+        if method.invalidates.get(name) is Refit.SETTLE:
+            method.with_parameters(known, **{name: values[0]})
+            break
+    method.score(equipped(mapped_outputs(folder, N_SCORED, case.n_classes), method))
+    gc.collect()
+
+
+@contextmanager
+def peak_of_anonymous_memory() -> Iterator[list[int]]:
+    """Look every other millisecond; a table of a few megabytes takes longer to be filled."""
+    peak, is_over = [anonymous_bytes()], threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(INTERVAL_S):
+            peak[0] = max(peak[0], anonymous_bytes())
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        is_over.set()
+        watcher.join()
+
+
+def write_outputs(folder: Path, n: int) -> None:
+    """Write columns as a pass leaves them; a few rows at a time, for they are a gigabyte."""
+    names = ("features", "logits", "labels")
+    with (
+        (folder / names[0]).open("wb") as features,
+        (folder / names[1]).open("wb") as logits,
+        (folder / names[2]).open("wb") as labels,
+    ):
+        for first in range(0, n, BLOCK):
+            part = outputs(min(BLOCK, n - first), N_CLASSES, D, seed=first)
+            for file, column in zip(
+                (features, logits, labels), (part.features, part.logits, part.labels), strict=True
+            ):
+                column.numpy().tofile(file)
+
+
+def mapped_outputs(folder: Path, n: int, n_classes: int) -> ClassifierOutputs:
+    features = mapped(folder / "features", n, D)
+    labels = mapped(folder / "labels", n, 1, torch.int64).flatten() % n_classes
+    return ClassifierOutputs(
+        tuple(f"train/n{k % 1000:08d}/n{k % 1000:08d}_{k}.JPEG" for k in range(n)),
+        mapped(folder / "logits", n, N_CLASSES)[:, :n_classes],
+        features,
+        labels,
+        outputs(1, n_classes, D, seed=0).head,
+        layers={"stem": features[:, :256], "last": features},
+    )
+
+
+def mapped(path: Path, n: int, d: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.from_file(str(path), shared=True, size=n * d, dtype=dtype).view(n, d)
+
+
+def equipped(
+    known: ClassifierOutputs, method: Method, *, is_fitting: bool = False
+) -> ClassifierOutputs:
+    """Add what the pass records for some methods, as other views of the same files."""
+    if Needs.MEMBERS in method.all_needs:
+        return join_members([known, known])
+    if is_fitting and not method.fits_on_probes_of:
+        return known
+    columns = {
+        f"{probe.key}/{name}": column
+        for probe in method.probes()
+        for name, column in columns_of(probe, known).items()
+    }
+    return ClassifierOutputs(
+        known.image_ids,
+        known.logits,
+        known.features,
+        known.labels,
+        known.head,
+        known.layers,
+        columns or None,
+    )
+
+
+def columns_of(probe: Probe, known: ClassifierOutputs) -> dict[str, torch.Tensor]:
+    powers, channels = POWERS_AND_CHANNELS
+    if isinstance(probe, GramRows):
+        return {"last": known.features[:, : powers * channels].unflatten(1, (powers, channels))}
+    logits = dict.fromkeys(("logits", "last", "previous", "h"), known.logits)
+    return {"features": known.features, **logits}
