@@ -41,6 +41,8 @@ def test_the_python_of_the_readme_runs(street):
         exec(compile(code, "README.md", "exec"), names)
     assert names["certificate"].get("unknown_recall").support["objects"] > 0
     assert 0.5 < names["numbers"].auroc <= 1
+    assert set(names["report"].ranking()) == {"msp", "energy", "knn", "react+knn"}
+    assert names["own"].get("far-from-mean").get("auroc", "far").value > 0.5
 
 
 def test_the_command_of_the_readme_runs_and_prints_its_rows(street):
@@ -57,14 +59,25 @@ def test_the_command_of_the_readme_runs_and_prints_its_rows(street):
 
 def test_every_option_of_the_readme_exists():
     described = set(re.findall(r"`(--[a-z-]+)", README))
-    outcome = CliRunner().invoke(app, ["certify", "--help"], env={"COLUMNS": "200"})
+    helps = [
+        CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
+        for command in ("certify", "run")
+    ]
     assert described
-    assert {option for option in described if option not in outcome.output} == set()
+    assert {option for option in described if not any(option in text for text in helps)} == set()
+
+
+def test_the_benchmark_of_the_readme_is_valid(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(blocks("toml")[0])
+    plan = CliRunner().invoke(app, ["data", "plan", str(path)])
+    assert plan.exit_code == 0
+    assert "signs/test" in plan.output
 
 
 def test_the_class_map_of_the_readme_is_valid(tmp_path):
     path = tmp_path / "map.toml"
-    path.write_text(blocks("toml")[0])
+    path.write_text(blocks("toml")[1])
     assert load_class_map(path).known == ("car", "bus", "person")
 
 
