@@ -1,6 +1,6 @@
 """One evaluation from images to records, counted and checked from outside."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,8 @@ from torch import nn
 import incognita
 from incognita.errors import InvalidDataError
 from incognita.methods import list_methods, load_method
+from incognita.methods.logits import MSP
+from incognita.methods.method import Method
 from incognita.models.wrapping import wrap_classifier
 
 FAST = "msp, energy, knn(k=5), mds, react, gram"
@@ -250,3 +252,29 @@ def test_the_full_spectrum_setting_counts_shifted_images_as_known(network):
 def test_a_plain_module_is_wrapped(monkeypatch):
     found = incognita.evaluate(TinyNet(), tiny_benchmark(), "msp", n_resamples=0)
     assert found.get("msp").get("accuracy", "known").support == {"images": 60}
+
+
+@dataclass(eq=False)
+class Own(Method):
+    """A method of somebody's own."""
+
+    def score(self, outputs):
+        return -outputs.logits.double().amax(dim=1)
+
+
+def test_a_changed_method_of_ones_own_is_run_again(network, tmp_path, monkeypatch):
+    places = {"store": tmp_path / "outputs", "out": tmp_path / "results", "n_resamples": 0}
+    first = incognita.evaluate(network, tiny_benchmark(), {"own": Own()}, **places)
+    monkeypatch.setattr(Own, "score", lambda self, outputs: outputs.logits.double().amax(dim=1))
+    second = incognita.evaluate(network, tiny_benchmark(), {"own": Own()}, **places)
+    values = [each.get("own").get("auroc", "near").value for each in (first, second)]
+    assert values[0] == pytest.approx(1 - values[1])
+
+
+def test_an_own_method_that_breaks_does_not_take_the_others_with_it(network, monkeypatch):
+    monkeypatch.setattr(Own, "score", lambda self, outputs: outputs.logits[0, 99])
+    found = incognita.evaluate(
+        network, tiny_benchmark(), {"own": Own(), "msp": MSP()}, n_resamples=0
+    )
+    assert "IndexError" in found.failed["own"]
+    assert set(found.methods) == {"msp"}

@@ -1,9 +1,11 @@
 """One evaluation on its way: what is stored already, the contest, the numbers, the records."""
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +123,7 @@ class Assessment:
             "method": name,
             "choice": "tuned" if title.endswith(TUNED) else "given",
             "parameters": describe(self.asked.methods[name]),
+            "code": code_of(self.asked.methods[name]),
         }
 
     def _stored(self, shared: Mapping[str, Any]) -> Stored:
@@ -177,6 +180,17 @@ class Assessment:
             "passes": self.passes.count._asdict(),
             "output_bytes": self.passes.n_bytes,
         }
+
+
+def code_of(method: Method) -> str:
+    """Give what changes when a method's own code does: our version, or a hash of its class."""
+    kind = type(method)
+    if kind.__module__.startswith("incognita."):
+        return f"incognita {__version__}"
+    functions = {name: f.__code__ for name, f in vars(kind).items() if hasattr(f, "__code__")}
+    text = repr([(name, c.co_code, c.co_names, c.co_consts) for name, c in functions.items()])
+    # an inner function is shown with its address, which differs in every process
+    return sha256(re.sub(r" at 0x[0-9a-f]+", "", text).encode()).hexdigest()[:16]
 
 
 def describe(method: Method) -> dict[str, Any]:

@@ -168,8 +168,15 @@ class Contest:
             with torch.no_grad():
                 work()
         except InvalidDataError as error:
-            self.failed[title] = str(error)
-            self.contestants.pop(title, None)
+            self._fail(title, str(error))
+        except MemoryError:
+            raise
+        except Exception as error:  # a method of somebody's own may fail in any way
+            self._fail(title, f"{type(error).__name__}: {error}")
+
+    def _fail(self, title: str, reason: str) -> None:
+        self.failed[title] = reason
+        self.contestants.pop(title, None)
 
     def _step(self, what: str) -> None:
         if self.on_step is not None:
