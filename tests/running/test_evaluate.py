@@ -1,5 +1,6 @@
 """One evaluation from images to records, counted and checked from outside."""
 
+import json
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -224,6 +225,12 @@ def test_validation_that_overlaps_the_test_is_refused(network):
 def test_a_search_without_unknown_validation_is_refused(network):
     with pytest.raises(InvalidDataError, match="needs unknown validation images"):
         incognita.evaluate(network, tiny_benchmark(unknown_validation=None), "knn", search=True)
+
+
+def test_everything_fits_into_json_also_without_intervals(network):
+    found = incognita.evaluate(network, tiny_benchmark(), "msp, energy", n_resamples=0)
+    record = json.loads(json.dumps(found.as_json(), allow_nan=False))
+    assert record["behind_best"][record["ranking"][1]]["low"] is None
 
 
 def test_the_table_ranks_by_the_mean_of_the_groups(network):

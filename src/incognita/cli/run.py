@@ -25,51 +25,65 @@ class Precision(StrEnum):
     bfloat16 = "bfloat16"
 
 
+BenchmarkName = Annotated[
+    str, typer.Argument(help="A benchmark such as terra/standard, or a TOML file of your own.")
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="file.py:function, timm:NAME, torchvision:NAME, transformers:FOLDER; several times "
+        "for an ensemble. An embedded benchmark brings its own."
+    ),
+]
+Weights = Annotated[
+    Path | None, typer.Option(help="Weights to load into the model: .safetensors or .pt.")
+]
+Methods = Annotated[str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10)".')]
+Data = Annotated[
+    Path | None, typer.Option(help="The folder that holds the images of the benchmark.")
+]
+Search = Annotated[
+    bool, typer.Option("--search", help="Also choose parameters on validation data.")
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="At most so many images of each set.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the bootstrap and of --limit.")]
+Resamples = Annotated[
+    int, typer.Option(min=0, max=10_000, help="Bootstrap replicates; 0 for no intervals.")
+]
+BatchSize = Annotated[int, typer.Option(min=1, help="Images per forward pass.")]
+InPrecision = Annotated[
+    Precision, typer.Option(help="bfloat16 is faster and changes scores a little.")
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")]
+Workers = Annotated[int, typer.Option(min=1, help="Local processes that run the network.")]
+Out = Annotated[
+    Path, typer.Option(help="Folder for results; what is there already is not done again.")
+]
+Store = Annotated[
+    Path | None, typer.Option(help="Folder for outputs of the network; by default OUT/outputs.")
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the evaluation as JSON instead of tables.")
+]
+
+
 def run_command(
-    benchmark: Annotated[
-        str, typer.Argument(help="A benchmark such as terra/standard, or a TOML file of your own.")
-    ],
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="file.py:function, timm:NAME, torchvision:NAME, transformers:FOLDER; several "
-            "times for an ensemble. An embedded benchmark brings its own."
-        ),
-    ] = None,
-    weights: Annotated[
-        Path | None, typer.Option(help="Weights to load into the model: .safetensors or .pt.")
-    ] = None,
-    methods: Annotated[
-        str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10)".')
-    ] = "all",
-    data: Annotated[
-        Path | None, typer.Option(help="The folder that holds the images of the benchmark.")
-    ] = None,
-    search: Annotated[
-        bool, typer.Option("--search", help="Also choose parameters on validation data.")
-    ] = False,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="At most so many images of each set.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap and of --limit.")] = 0,
-    resamples: Annotated[
-        int, typer.Option(min=0, max=10_000, help="Bootstrap replicates; 0 for no intervals.")
-    ] = 200,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images per forward pass.")] = 128,
-    precision: Annotated[
-        Precision, typer.Option(help="bfloat16 is faster and changes scores a little.")
-    ] = Precision.float32,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
-    workers: Annotated[int, typer.Option(min=1, help="Local processes that run the network.")] = 1,
-    out: Annotated[
-        Path, typer.Option(help="Folder for results; what is there already is not done again.")
-    ] = Path("runs"),
-    store: Annotated[
-        Path | None, typer.Option(help="Folder for outputs of the network; by default OUT/outputs.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the evaluation as JSON instead of tables.")
-    ] = False,
+    benchmark: BenchmarkName,
+    model: Models = None,
+    weights: Weights = None,
+    methods: Methods = "all",
+    data: Data = None,
+    search: Search = False,
+    limit: Limit = None,
+    seed: Seed = 0,
+    resamples: Resamples = 200,
+    batch_size: BatchSize = 128,
+    precision: InPrecision = Precision.float32,
+    device: Device = "cpu",
+    workers: Workers = 1,
+    out: Out = Path("runs"),
+    store: Store = None,
+    as_json: AsJson = False,
 ) -> None:
     """Rank methods on a benchmark; each image goes through the network once for all of them.
 
@@ -78,13 +92,14 @@ def run_command(
     Exit codes: 0 done; 2 wrong usage; 3 data missing; 4 finished without some images or methods;
     130 interrupted, and the same command goes on where it was.
     """
-    from incognita.cli import IN_PART, collect_garbage_again, import_everything_again
+    from incognita.cli import collect_garbage_again, import_everything_again
 
     import_everything_again()
     from incognita.extraction.records import Settings
     from incognita.running.evaluate import evaluate
 
     collect_garbage_again()
+    settings = Settings(batch_size, precision.value, device, workers)
     with progress_on_stderr() as (on_step, on_progress):
         evaluation = evaluate(
             model or None,
@@ -96,14 +111,19 @@ def run_command(
             limit=limit,
             seed=seed,
             n_resamples=resamples,
-            settings=Settings(
-                batch_size=batch_size, precision=precision.value, device=device, workers=workers
-            ),
+            settings=settings,
             store=store or out / "outputs",
             out=out / "results",
             on_progress=on_progress,
             on_step=on_step,
         )
+    finish(evaluation, out, as_json=as_json)
+
+
+def finish(evaluation: "Evaluation", out: Path, *, as_json: bool) -> None:
+    """Print what was found and leave with the exit code that belongs to it."""
+    from incognita.cli import IN_PART
+
     if as_json:
         text = json.dumps(evaluation.as_json(), indent=1, allow_nan=False, default=str)
         sys.stdout.write(text + "\n")

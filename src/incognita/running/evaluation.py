@@ -1,5 +1,6 @@
 """What an evaluation found: the record of every method, and the tables made of them."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -96,10 +97,16 @@ class Evaluation:
         return {
             "ranking": self.ranking(),
             "methods": {title: each.as_json() for title, each in self.methods.items()},
-            "behind_best": {t: self.behind_best(t)._asdict() for t in self.ranking()},
+            "behind_best": {title: _as_json(self.behind_best(title)) for title in self.ranking()},
             "skipped": dict(self.skipped),
             "failed": dict(self.failed),
             "broken": [dict(zip(("set", "image", "reason"), b, strict=True)) for b in self.broken],
             "notes": list(self.notes),
             "facts": dict(self.facts),
         }
+
+
+def _as_json(difference: Difference) -> dict[str, float | None]:
+    """Without replicates there are no bounds: NaN, which JSON does not know, becomes null."""
+    values = difference._asdict()
+    return {name: None if math.isnan(value) else value for name, value in values.items()}
