@@ -20,6 +20,7 @@ ROUNDS = 5
 BUDGET_S = 15.0  # a case that has used this much is not run again
 MIB = 2**20
 GB = 10**9
+_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of glibc's malloc.h
 
 Run = Callable[[], object]
 
@@ -217,6 +218,13 @@ def _resident_bytes(key: str) -> int:
         if line.startswith(key):
             return int(line.split()[1]) * 1024
     raise OSError(f"{key} is not in /proc/self/status")
+
+
+def keep_no_free_memory() -> None:
+    """Have every larger table handed back when it is freed, so that memory held is memory used."""
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_MMAP_THRESHOLD, MIB)
 
 
 def anonymous_bytes() -> int:

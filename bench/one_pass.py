@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import torchvision
 
+import incognita
 from bench.harness import Row, Run, at_least, at_most, compare, measure, timed
 from bench.toy_outputs import outputs
 from incognita.benchmarks.dataset import ArrayDataset
@@ -39,6 +40,7 @@ def rows() -> list[Row]:
     return [
         *against_passes(network, classifier, dataset, methods),
         *precision(classifier, dataset),
+        *changes_of_auroc(),
         *per_method(),
     ]
 
@@ -106,6 +108,30 @@ def precision(classifier: Classifier, dataset: ArrayDataset) -> list[Row]:
     bars = {"float32": at_least(2)}
     part = "extraction on the processor"
     return compare(part, cases, measure(cases, rounds=3), ours="bfloat16", bars=bars)
+
+
+def changes_of_auroc() -> list[Row]:
+    """What bfloat16 does to the numbers: points of AUROC, the larger change of near and far."""
+    reports = {
+        each: incognita.evaluate(
+            benchmark="terra/standard",
+            methods=", ".join(TWENTY),
+            settings=Settings(precision=each),
+            limit=400,
+            n_resamples=0,
+        )
+        for each in ("float32", "bfloat16")
+    }
+    rows = []
+    for name in TWENTY:
+        values = {
+            each: [report.get(name).get("auroc", group).value for group in report.groups]
+            for each, report in reports.items()
+        }
+        pairs = zip(values["float32"], values["bfloat16"], strict=True)
+        change = max((100 * (b - a) for a, b in pairs), key=abs)
+        rows.append(Row("bfloat16 on Terra", name, value=change, unit="points of AUROC"))
+    return rows
 
 
 def per_method() -> list[Row]:

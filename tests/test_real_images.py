@@ -96,12 +96,12 @@ def test_scores_are_those_of_the_plain_network(network, benchmark, found):
     with torch.inference_mode():
         logits = network.module(((images - mean) / std).permute(0, 3, 1, 2)).double()
     expected = -torch.logsumexp(logits, dim=1)
-    np.testing.assert_allclose(found.scores["energy"]["known"][:50], expected, rtol=1e-4)
+    np.testing.assert_allclose(found.scores["energy"]["test"][:50], expected, rtol=1e-4)
 
 
 @pytest.mark.data
 def test_numbers_are_those_of_sklearn(found):
-    known, unknown = (found.scores["react"][name] for name in ("known", "svhn"))
+    known, unknown = (found.scores["react"][name] for name in ("test", "svhn"))
     truth = np.repeat([0, 1], [len(known), len(unknown)])
     expected = roc_auc_score(truth, np.concatenate([known, unknown]))
     assert found.get("react").get("auroc", "far").value == pytest.approx(expected, abs=1e-12)

@@ -47,11 +47,14 @@ def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UnknownNameErr
 
     >>> unknown_name("metric", "aurco", ["auroc", "aupr"])
     UnknownNameError("No metric is called 'aurco'. Did you mean auroc?")
+    >>> unknown_name("method", "MSP", ["msp", "energy"])
+    UnknownNameError("No method is called 'MSP'. Did you mean msp?")
     """
     known = sorted(choices)
-    close = get_close_matches(name[:200], known, n=1)
+    folded = {choice.casefold(): choice for choice in known}
+    close = get_close_matches(name[:200].casefold(), folded, n=1)
     if close:
-        hint = f"Did you mean {close[0]}?"
+        hint = f"Did you mean {folded[close[0]]}?"
     elif known:
         more = ", …" if len(known) > 20 else ""
         hint = f"Choose one of: {', '.join(known[:20])}{more}."

@@ -39,7 +39,8 @@ def load_benchmark(
         name_or_path: Such as `openood/cifar10`, or `mine/street.toml`.
         data: The folder that relative paths begin at; by default that of INCOGNITA_DATA, or the
             one the TOML file lies in.
-        limit: At most so many images of each set, in the proportions of their classes.
+        limit: At most so many images of each set, in the proportions of their classes; of the
+            training set ten times as many, since methods learn little from a few rows of a class.
         seed: Of that draw.
         cache_dir: Where hashes of files are remembered; by default in the user's cache.
 
@@ -59,7 +60,11 @@ Did you mean openood/cifar10?
     refuse_known_classes(opened, around)
     datasets = {each.entry.name: each.dataset for each in opened if each.dataset is not None}
     if limit is not None:
-        datasets = {name: draw(each, limit, seed, name) for name, each in datasets.items()}
+        roles = {entry.name: entry.role for entry in definition.set}
+        datasets = {
+            name: draw(each, limit * (10 if roles[name] == "train" else 1), seed, name)
+            for name, each in datasets.items()
+        }
     facts = _facts(found, opened, around, limit, seed)
     return _assemble(definition, datasets, around.classes, _notes(opened, limit, seed), facts)
 
@@ -156,7 +161,10 @@ def _facts(
 def _notes(opened: Sequence[OpenedSet], limit: int | None, seed: int) -> tuple[str, ...]:
     notes = [note for each in opened for note in _notes_of(each)]
     if limit is not None:
-        notes.append(f"at most {limit:,} images of each set, drawn with seed {seed}")
+        notes.append(
+            f"at most {limit:,} images of each set, ten times as many to learn from, drawn with "
+            f"seed {seed}"
+        )
     return tuple(notes)
 
 

@@ -147,14 +147,15 @@ class ClassifierOutputs:
         return cls(image_ids, **joined, head=parts[0].head)
 
 
-_ROWS_AT_ONCE = 16_384  # a mask of a million rows of features would be gigabytes
+_NUMBERS_AT_ONCE = 2**22  # a sum in float64 copies them first: 32 MiB
 
 
 def _first_infinite_row(column: Tensor) -> int | None:
     if not column.is_floating_point():
         return None
-    for first in range(0, len(column), _ROWS_AT_ONCE):
-        part = column[first : first + _ROWS_AT_ONCE]
+    n_at_once = max(1, _NUMBERS_AT_ONCE // max(1, column[:1].numel()))
+    for first in range(0, len(column), n_at_once):
+        part = column[first : first + n_at_once]
         # a sum is finite unless an element is not, or it overflows: the cheap look comes first
         if not part.sum(dtype=torch.float64).isfinite() and not part.isfinite().all():
             return first + int((~part.isfinite()).flatten(1).any(dim=1).nonzero()[0])

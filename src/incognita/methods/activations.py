@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,11 +22,14 @@ def percentile_of_all(values: Float[Tensor, "n d"], percentile: int | float) -> 
     15.0
     """
     step = math.ceil(values.numel() / _MOST)
-    sample = values.detach()[::step].flatten().cpu().numpy()
-    place = (len(sample) - 1) * percentile / 100
+    # numpy has no bfloat16; float32 holds every number of the narrower types
+    dtype = torch.promote_types(values.dtype, torch.float32)
+    # a copy of our own, which can be put into order where it is
+    ordered = values.detach()[::step].to("cpu", dtype, copy=True).flatten().numpy()
+    place = (len(ordered) - 1) * percentile / 100
     below = math.floor(place)
-    above = min(below + 1, len(sample) - 1)
-    ordered = np.partition(sample, [below, above])
+    above = min(below + 1, len(ordered) - 1)
+    ordered.partition([below, above])
     low, high = float(ordered[below]), float(ordered[above])
     return low + (high - low) * (place - below)
 

@@ -1,5 +1,6 @@
 """Works on many rows a few at a time, so that memory does not grow with the number of rows."""
 
+import math
 import tempfile
 from collections.abc import Callable, Iterator
 
@@ -9,7 +10,7 @@ from torch import Tensor
 from incognita.shapes import Float
 
 ROWS = 4096
-_FILE_BACKED_FROM = 2**30  # bytes
+_FILE_BACKED_FROM = 2**27  # bytes; a method may hold several tables
 
 
 def chunks(*columns: Tensor, rows: int = ROWS) -> Iterator[tuple[Tensor, ...]]:
@@ -34,9 +35,19 @@ def by_chunk(
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
 
-def new_rows(n: int, d: int) -> Float[Tensor, "n d"]:
-    """Give an unset float32 table; a large one lies in an unnamed file that memory can forget."""
-    if 4 * n * d < _FILE_BACKED_FROM:
-        return torch.empty(n, d)
+def new_rows(
+    n: int, *shape_of_row: int, dtype: torch.dtype = torch.float32
+) -> Float[Tensor, "n ..."]:
+    """Give an unset table; a large one lies in an unnamed file that memory can forget.
+
+    The file is in the folder for temporary files: choose one on a disk by TMPDIR.
+
+    >>> new_rows(3, 2, 5).shape
+    torch.Size([3, 2, 5])
+    """
+    size = n * math.prod(shape_of_row)
+    if size * dtype.itemsize < _FILE_BACKED_FROM:
+        return torch.empty(n, *shape_of_row, dtype=dtype)
     with tempfile.NamedTemporaryFile() as file:  # the mapping outlives the name
-        return torch.from_file(file.name, shared=True, size=n * d).view(n, d)
+        table = torch.from_file(file.name, shared=True, size=size, dtype=dtype)
+    return table.view(n, *shape_of_row)

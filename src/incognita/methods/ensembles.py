@@ -1,6 +1,5 @@
 """Methods that ask several networks, real or sampled, and average their probabilities."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +10,7 @@ from torch import Tensor
 from incognita.containers.classification import ClassifierOutputs, Head
 from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
-from incognita.methods.chunks import by_chunk, chunks
+from incognita.methods.chunks import by_chunk, chunks, new_rows
 from incognita.methods.method import Method
 from incognita.methods.probabilities import one_minus_largest
 from incognita.shapes import Float
@@ -106,34 +105,46 @@ class Ensemble(Method):
 def join_members(parts: Sequence[ClassifierOutputs]) -> ClassifierOutputs:
     r"""Join what several networks emitted for the same images.
 
-    The logits of the whole are $\log \frac1M \sum_m \operatorname{softmax}(f^m)$, so that their
-    softmax is the mean probability. Features, head, layers and labels are those of the first
+    The logits of the whole are the mean logits $\frac1M \sum_m f^m$; those of the mean probability
+    would have no energy of their own. Features, head, layers and labels are those of the first
     member: a method that uses them judges that member.
 
     >>> one = ClassifierOutputs(("a",), torch.tensor([[0.0, 0.0]]))
     >>> two = ClassifierOutputs(("a",), torch.tensor([[0.0, 30.0]]))
     >>> joined = join_members([one, two])
-    >>> joined.logits.exp(), joined.probes["members/logits"].shape
-    (tensor([[0.2500, 0.7500]]), torch.Size([1, 2, 2]))
+    >>> joined.logits, joined.probes["members/logits"].shape
+    (tensor([[ 0., 15.]]), torch.Size([1, 2, 2]))
     """
     if not parts:
         raise InvalidDataError("No member came to be joined; give the outputs of each network.")
     first = parts[0]
     for k, part in enumerate(parts):
         _check_member(k, part, first)
-    members = torch.stack([part.logits.to(first.logits) for part in parts], dim=1)
-    log_mean = torch.empty_like(first.logits)
-    for logits, rows in chunks(members, log_mean, rows=1024):
-        rows.copy_(logits.double().log_softmax(dim=2).logsumexp(dim=1) - math.log(len(parts)))
+    mean, members = _joined_logits([part.logits for part in parts])
     return ClassifierOutputs(
         first.image_ids,
-        log_mean,
+        mean,
         first.features,
         first.labels,
         first.head,
         first.layers,
         {**(first.probes or {}), MEMBERS: members},
     )
+
+
+def _joined_logits(
+    parts: Sequence[Tensor],
+) -> tuple[Float[Tensor, "n classes"], Float[Tensor, "n members classes"]]:
+    """Give the mean logits and those of all members side by side."""
+    like = parts[0]
+    n, n_classes = like.shape
+    mean = new_rows(n, n_classes, dtype=like.dtype)
+    members = new_rows(n, len(parts), n_classes, dtype=like.dtype)
+    for mean_rows, member_rows, *each in chunks(mean, members, *parts, rows=1024):
+        logits = torch.stack([part.to(like) for part in each], dim=1)
+        member_rows.copy_(logits)
+        mean_rows.copy_(logits.double().mean(dim=1))
+    return mean.to(like.device), members.to(like.device)
 
 
 def _check_member(k: int, part: ClassifierOutputs, first: ClassifierOutputs) -> None:

@@ -230,12 +230,9 @@ class DDU(Method):
         assert labels is not None
         means, counts = class_means(features, labels, known.logits.shape[1])
         is_present = counts > 0
-        covariances = self._covariances(features, labels, means, counts)
-        roots = _cholesky(covariances)
-        eye = torch.eye(features.shape[1], dtype=torch.float64, device=features.device)
-        self.means_ = means[is_present]
-        self.whitenings_ = torch.linalg.solve_triangular(roots, eye, upper=False).mT.contiguous()
-        log_volumes = roots.diagonal(dim1=1, dim2=2).log().sum(dim=1)
+        whitenings = self._covariances(features, labels, means, counts)
+        log_volumes = _whiten(whitenings)
+        self.means_, self.whitenings_ = means[is_present], whitenings
         log_shares = (counts[is_present] / len(features)).double().log()
         self.log_weights_ = log_shares - log_volumes - features.shape[1] / 2 * math.log(2 * math.pi)
 
@@ -261,10 +258,12 @@ class DDU(Method):
         is_present = counts > 0
         if int(is_present.sum()) * pooled.numel() > _MOST_COVARIANCE_NUMBERS:
             return pooled[None] + noise
-        covariances = class_scatters(features, labels, means)
-        covariances /= (counts - 1).clamp_min(1)[:, None, None]
-        covariances[counts == 1] = pooled
-        return covariances[is_present] + noise
+        places = is_present.cumsum(0) - 1  # of present classes among themselves
+        covariances = class_scatters(features, places[labels.long()], means[is_present])
+        covariances /= (counts[is_present] - 1).clamp_min(1)[:, None, None]
+        covariances[counts[is_present] == 1] = pooled
+        covariances += noise
+        return covariances
 
 
 def _shared_gaussians(known: ClassifierOutputs) -> tuple[Tensor, Tensor]:
@@ -282,24 +281,35 @@ def _cluster_covariances(
     has_own = counts > features.shape[1]
     if len(means) == 1 or not has_own.any():
         return pooled.expand(len(means), -1, -1)
-    scatters = class_scatters(features, clusters, means, transform=normalize)
-    own = scatters / counts.clamp_min(1)[:, None, None]
-    return torch.where(has_own[:, None, None], own, pooled)
+    covariances = class_scatters(features, clusters, means, transform=normalize)
+    covariances /= counts.clamp_min(1)[:, None, None]
+    covariances[~has_own] = pooled
+    return covariances
 
 
 def _spread_rows(features: Tensor, at_most: int) -> Tensor:
     return features[:: -(-len(features) // at_most)].float()
 
 
-def _cholesky(covariances: Tensor) -> Tensor:
-    roots: Tensor
-    roots, failed_at = torch.linalg.cholesky_ex(covariances)
-    if bool(failed_at.any()):
+def _whiten(covariances: Float[Tensor, "groups d d"]) -> Float[Tensor, "groups"]:
+    """Put W with W W^T = the inverse in place of each covariance; give half the log determinants.
+
+    One after the other, as a second table of 2 GiB, and a third, would be more than fits.
+    """
+    eye = torch.eye(covariances.shape[1], dtype=covariances.dtype, device=covariances.device)
+    log_volumes = covariances.new_zeros(len(covariances))
+    n_singular = 0
+    for k, covariance in enumerate(covariances):
+        root, failed_at = torch.linalg.cholesky_ex(covariance)
+        n_singular += int(failed_at > 0)
+        log_volumes[k] = root.diagonal().log().sum()
+        covariance.copy_(torch.linalg.solve_triangular(root, eye, upper=False).mT)
+    if n_singular:
         raise InvalidDataError(
-            f"{int((failed_at > 0).sum())} of {len(covariances)} class covariances of DDU are "
+            f"{n_singular} of {len(covariances)} class covariances of DDU are "
             f"singular; give a larger jitter, such as 1e-6."
         )
-    return roots
+    return log_volumes
 
 
 def _class_distances(rows: Tensor, means: Tensor, roots: Tensor) -> Float[Tensor, "n classes"]:

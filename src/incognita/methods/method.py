@@ -46,9 +46,12 @@ class Method(ABC):
         self, known: ClassifierOutputs, validation: ClassifierOutputs | None = None
     ) -> "Method":
         """Learn from outputs of the known training set (and of known validation data)."""
-        self.check(known, is_fitting=True)
-        self.learn(known, known if validation is None else validation)
-        self.settle(known, known if validation is None else validation)
+        held_out = known if validation is None else validation
+        learns_from_known = Needs.KNOWN in self.all_needs or Needs.VALIDATION not in self.all_needs
+        self.check(known if learns_from_known else held_out, is_fitting=True)
+        self.learn(known, held_out)
+        self.settle(known, held_out)
+        self._remember_widths(known)
         return self
 
     def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
@@ -86,6 +89,7 @@ class Method(ABC):
                 )
         if not is_fitting:
             self._check_fitted()
+            self._check_widths(outputs)
             for probe in self.probes():
                 if not any(name.startswith(f"{probe.key}/") for name in outputs.probes or ()):
                     raise InvalidDataError(
@@ -135,9 +139,41 @@ class Method(ABC):
             other.learn(known, held_out)
         if refits:
             other.settle(known, held_out)
+            other._remember_widths(known)
         return other
 
     def _check_fitted(self) -> None:
-        overrides = type(self).learn is not Method.learn or type(self).settle is not Method.settle
-        if overrides and not self.state():
+        if self._learns() and not self.state():
             raise InvalidDataError(f"{self.title} is not fitted yet; call fit(known) first.")
+
+    def _learns(self) -> bool:
+        kind = type(self)
+        return kind.learn is not Method.learn or kind.settle is not Method.settle
+
+    def _remember_widths(self, known: ClassifierOutputs) -> None:
+        if self._learns():
+            self.fitted_widths_ = self._widths(known)
+
+    def _check_widths(self, outputs: ClassifierOutputs) -> None:
+        """Refuse outputs of another network than the one the method was fitted on."""
+        fitted: Mapping[str, int] = getattr(self, "fitted_widths_", {})
+        for name, width in self._widths(outputs).items():
+            if fitted.get(name, width) != width:
+                raise InvalidDataError(
+                    f"{self.title} was fitted on {name} with {fitted[name]} columns, but {name} "
+                    f"with {width} came; score outputs of the network it was fitted on."
+                )
+
+    def _widths(self, outputs: ClassifierOutputs) -> dict[str, int]:
+        """Give the number of columns of each table that the method looks at."""
+        tables = {
+            "logits": (Needs.LOGITS, outputs.logits),
+            "features": (Needs.FEATURES, outputs.features),
+        }
+        for name, layer in (outputs.layers or {}).items():
+            tables[f"layer {name!r}"] = (Needs.LAYERS, layer)
+        return {
+            name: table.shape[1]
+            for name, (need, table) in tables.items()
+            if need in self.all_needs and table is not None
+        }

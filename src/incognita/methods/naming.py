@@ -1,43 +1,74 @@
 """From a name such as `react+knn` to methods that hand over to each other."""
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.methods import METHODS
 from incognita.methods.method import Method
+from incognita.methods.parameter_types import check_types
+
+# a word between two plus signs, and the parameters in the brackets behind it, if it has brackets
+Part = tuple[str, Mapping[str, Any] | None]
 
 
 def build(name: str, parameters: Mapping[str, Any]) -> Method:
-    """Make the methods of a name, the last one first; each shaping one hands over to the next."""
-    if name in METHODS.homes:
-        return _make(name, parameters)
-    first, plus, rest = name.partition("+")
-    if not plus or first not in METHODS.homes:
-        raise unknown_name("method", first if plus else name, METHODS.homes)
-    if "then" not in _fields(first):
-        raise InvalidDataError(
-            f"{first} cannot hand over to {rest}: it does not reshape features; put a method "
-            f"that does in front, such as react+{first}."
-        )
-    return _make(first, {**parameters, "then": build(rest, {})})
+    """Make the methods of a name; the parameters are those of the first one."""
+    return build_chain([(word, None) for word in name.split("+")], parameters)
+
+
+def build_chain(parts: Sequence[Part], of_first: Mapping[str, Any] | None = None) -> Method:
+    """Make methods that hand over to each other, each with parameters of its own.
+
+    >>> chain = build_chain([("react", {"percentile": 95}), ("knn", {"k": 10})])
+    >>> chain.percentile, chain.then.k
+    (95, 10)
+    """
+    n_words = _n_words_of_first(parts)
+    name = "+".join(word for word, _ in parts[:n_words])
+    parameters = {**(of_first or {}), **(parts[n_words - 1][1] or {})}
+    if n_words < len(parts):
+        parameters["then"] = build_chain(parts[n_words:])
+    return _make(name, parameters)
+
+
+def _n_words_of_first(parts: Sequence[Part]) -> int:
+    """How many words name the first method: as many as make a name that can stand there."""
+    for n in range(len(parts), 0, -1):
+        name = "+".join(word for word, _ in parts[:n])
+        is_one_name = all(parameters is None for _, parameters in parts[: n - 1])
+        if name in METHODS.homes and is_one_name:
+            if n == len(parts) or "then" in _parameter_names(name):
+                return n
+    first = parts[0][0]
+    if first not in METHODS.homes:
+        raise unknown_name("method", first, METHODS.homes)
+    rest = "+".join(word for word, _ in parts[1:])
+    raise InvalidDataError(
+        f"{first} cannot hand over to {rest}: it does not reshape features; put a method "
+        f"that does in front, such as react+{first}."
+    )
 
 
 def _make(name: str, parameters: Mapping[str, Any]) -> Method:
     kind = METHODS.get(name)
-    known = _fields(name)
+    known = _parameter_names(name)
     for parameter in parameters:
         if parameter not in known:
             raise unknown_name(f"parameter of {name}", parameter, known)
-    method: Method = kind(**parameters)
+    values = {
+        parameter: tuple(value) if isinstance(value, list) else value
+        for parameter, value in parameters.items()
+    }
+    check_types(name, kind, values)
+    method: Method = kind(**values)
     return method
 
 
-def _fields(name: str) -> list[str]:
+def _parameter_names(name: str) -> list[str]:
     kind = METHODS.get(name)
     if isinstance(kind, type):
         return [each.name for each in fields(kind)]
-    import inspect
-
     return list(inspect.signature(kind).parameters)

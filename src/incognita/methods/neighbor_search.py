@@ -62,7 +62,8 @@ def kept_rows(features: Float[Tensor, "n d"], keep: Bool[Tensor, "n"]) -> Float[
     is_fit = features.dtype in (torch.float32, torch.float64) and features.is_contiguous()
     if is_fit and bool(keep.all()):
         return features.detach()
-    kept = new_rows(int(keep.sum()), features.shape[1])
+    dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
+    kept = new_rows(int(keep.sum()), features.shape[1], dtype=dtype)
     first = 0
     for part, part_keep in chunks(features, keep):
         rows = part[part_keep]

@@ -124,12 +124,16 @@ class NNGuide(Method):
         _check_enough(self.title, self.k, len(features))
         n_drawn = max(self.k, round(self.share * len(features)))
         rng = torch.Generator().manual_seed(self.seed)
-        drawn = torch.randperm(len(features), generator=rng)[:n_drawn].sort().values
-        drawn = drawn.to(features.device)
-        bank = features[drawn]
-        energy = known.logits[drawn].double().logsumexp(dim=1)
-        self.bank_ = kept_rows(bank, torch.ones_like(drawn, dtype=torch.bool))
-        self.scale_ = energy * inverse_lengths(bank)
+        is_drawn = torch.zeros(len(features), dtype=torch.bool)
+        is_drawn[torch.randperm(len(features), generator=rng)[:n_drawn]] = True
+        is_drawn = is_drawn.to(features.device)
+        self.bank_ = kept_rows(features, is_drawn)
+        parts = [
+            logits[is_kept].double().logsumexp(dim=1)
+            for logits, is_kept in chunks(known.logits, is_drawn)
+        ]
+        energy = torch.cat(parts)
+        self.scale_ = energy * inverse_lengths(self.bank_)
         self.longest_ = float(energy.abs().max())
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:

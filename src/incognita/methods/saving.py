@@ -1,7 +1,8 @@
 """Fitted methods on disk: one safetensors file, no code inside."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ FORMAT = "incognita.method.1"
 
 
 def save_method(method: Method, path: str | Path) -> None:
-    """Write a fitted method; a file that is there is replaced as a whole or not at all."""
+    """Write a fitted method; a file that is there is replaced as a whole or not at all.
+
+    A method of your own is written, too: its parameters and what it learned, not its code.
+    """
     tensors: dict[str, Tensor] = {}
-    record = _describe(method, "", tensors)
-    metadata = {"format": FORMAT, "method": json.dumps(record)}
+    metadata = {"format": FORMAT, "method": _as_json(_describe(method, "", tensors))}
     with replacing(Path(path)) as unfinished:
         save_file(
             {name: t.detach().cpu().contiguous() for name, t in tensors.items()},
@@ -31,8 +34,14 @@ def save_method(method: Method, path: str | Path) -> None:
         )
 
 
-def load_saved_method(path: str | Path) -> Method:
-    """Read a fitted method back; it scores as it did."""
+def load_saved_method(path: str | Path, kinds: Sequence[type[Method]] = ()) -> Method:
+    """Read a fitted method back; it scores as it did.
+
+    Args:
+        path: A file that `save_method` wrote.
+        kinds: The classes of methods of your own that the file may hold. None is ever imported
+            because a file names it.
+    """
     path = Path(path)
     if not path.is_file():
         raise MissingDataError(f"There is no file at {path}; check the path.")
@@ -47,7 +56,7 @@ def load_saved_method(path: str | Path) -> Method:
             f"{path} holds no method of incognita ({metadata.get('format')!r} instead of "
             f"{FORMAT!r}); give a file that save_method wrote."
         )
-    return _rebuild(json.loads(metadata["method"]), tensors)
+    return _Rebuilding(path, tensors, tuple(kinds)).method(json.loads(metadata["method"]))
 
 
 def _describe(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -58,7 +67,7 @@ def _describe(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[s
     }
     then = getattr(method, "then", None)
     return {
-        "kind": _registered_name(method),
+        "kind": _name_of(type(method)),
         "parameters": method.parameters(),
         "then": _describe(then, f"{prefix}then.", tensors) if isinstance(then, Method) else None,
         "state": state,
@@ -72,38 +81,76 @@ def _describe_value(value: Any, key: str, tensors: dict[str, Tensor]) -> dict[st
     if isinstance(value, Mapping):
         items = {name: _describe_value(v, f"{key}:{name}", tensors) for name, v in value.items()}
         return {"mapping": items}
+    if isinstance(value, Method):
+        return {"method": _describe(value, f"{key}.", tensors)}
     if value is None or isinstance(value, bool | int | float | str):
         return {"value": value}
-    raise TypeError(f"{key} is a {type(value).__name__}; a method's state is tensors and numbers")
-
-
-def _registered_name(method: Method) -> str:
-    home = f"{type(method).__module__}:{type(method).__qualname__}"
-    for name, place in METHODS.homes.items():
-        if place == home:
-            return name
     raise InvalidDataError(
-        f"{type(method).__name__} is not among the registered methods, so a file could not say "
-        f"what to load; save its state() yourself."
+        f"{key} is a {type(value).__name__}, but what a method learns is saved as tensors, "
+        f"numbers, text, mappings of these, or other methods; turn it into one of them."
     )
 
 
-def _rebuild(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Method:
-    parameters = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in record["parameters"].items()
-    }
-    if record["then"] is not None:
-        parameters["then"] = _rebuild(record["then"], tensors)
-    method: Method = METHODS.get(record["kind"])(**parameters)
-    for name, value in record["state"].items():
-        setattr(method, name, _rebuild_value(value, tensors))
-    return method
+def _as_json(record: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(record)
+    except (TypeError, ValueError) as error:
+        raise InvalidDataError(
+            f"The parameters {record['parameters']!r:.80} cannot be written: {error}; let them be "
+            f"numbers, text, None or tuples of these."
+        ) from None
 
 
-def _rebuild_value(value: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
-    if "tensor" in value:
-        return tensors[value["tensor"]].clone(memory_format=torch.contiguous_format)
-    if "mapping" in value:
-        return {name: _rebuild_value(item, tensors) for name, item in value["mapping"].items()}
-    return value["value"]
+def _home(kind: type[Method]) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _name_of(kind: type[Method]) -> str:
+    """Give the registered name, or for a class of somebody's own where it lives."""
+    home = _home(kind)
+    return next((name for name, place in METHODS.homes.items() if place == home), home)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rebuilding:
+    """Makes a method again from what a file says."""
+
+    path: Path
+    tensors: Mapping[str, Tensor]
+    kinds: tuple[type[Method], ...]
+
+    def method(self, record: Mapping[str, Any]) -> Method:
+        parameters = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in record["parameters"].items()
+        }
+        if record["then"] is not None:
+            parameters["then"] = self.method(record["then"])
+        method: Method = self._kind(record["kind"])(**parameters)
+        for name, value in record["state"].items():
+            setattr(method, name, self._value(value))
+        return method
+
+    def _kind(self, name: str) -> type[Method]:
+        if ":" not in name:
+            kind: type[Method] = METHODS.get(name)
+            return kind
+        _, _, qualname = name.partition(":")
+        # the module may have another name now: a script is called __main__ while it runs
+        given = [each for each in self.kinds if each.__qualname__ == qualname]
+        if not given:
+            title = qualname.rpartition(".")[2]
+            raise InvalidDataError(
+                f"{self.path} holds a method of the class {name}, which is not one of ours; pass "
+                f"that class, load_saved_method(path, kinds=({title},))."
+            )
+        return next((each for each in given if _home(each) == name), given[0])
+
+    def _value(self, value: Mapping[str, Any]) -> Any:
+        if "tensor" in value:
+            return self.tensors[value["tensor"]].clone(memory_format=torch.contiguous_format)
+        if "mapping" in value:
+            return {name: self._value(item) for name, item in value["mapping"].items()}
+        if "method" in value:
+            return self.method(value["method"])
+        return value["value"]

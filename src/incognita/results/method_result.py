@@ -19,8 +19,9 @@ class Cost:
     Args:
         forwards: Forward passes per image, the one that all methods share included.
         backwards: Backward passes per image.
-        fit_seconds: Learning from known outputs that are there already.
-        microseconds_per_sample: Scoring one row, the network's pass not included.
+        fit_seconds: Processor time, all threads together, of learning from known outputs that
+            are there already.
+        microseconds_per_sample: Processor time of scoring one row, the network not included.
         state_bytes: What a fitted method holds.
     """
 
@@ -66,6 +67,7 @@ class MethodResult:
         search: The curve, where parameters were searched.
         provenance: Versions, command and time, for a reader.
         notes: What a reader must be told.
+        broken: Images that could not be used: set, id, reason.
     """
 
     method: str
@@ -76,6 +78,7 @@ class MethodResult:
     search: SearchRecord | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    broken: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def title(self) -> str:
@@ -106,6 +109,7 @@ class MethodResult:
             "search": None if self.search is None else asdict(self.search),
             "provenance": dict(self.provenance),
             "notes": list(self.notes),
+            "broken": [list(each) for each in self.broken],
         }
 
     @classmethod
@@ -124,6 +128,7 @@ class MethodResult:
                 search and _search_from(search),
                 record["provenance"],
                 tuple(record["notes"]),
+                tuple((part, image, reason) for part, image, reason in record["broken"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidDataError(f"This is not the record of a method: {error}.") from error

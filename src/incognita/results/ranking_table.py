@@ -115,10 +115,13 @@ def search_table(
     for name in ("validation", *groups):
         table.add_column(name, justify="right", no_wrap=True)
     for default, tuned in pairs:
-        points = [point for point in tuned.search.curve if point.auroc is not None]  # type: ignore[union-attr]
-        best = max(points, key=lambda point: point.auroc or 0.0)
+        curve = tuned.search.curve if tuned.search else ()
+        points = [point for point in curve if point.auroc is not None]
+        best = max(points, key=lambda point: point.auroc or 0.0, default=curve[0])
         chosen = ", ".join(f"{name}={value}" for name, value in best.parameters.items())
         cells = [f"{_percent(default, 'auroc', g)} → {_percent(tuned, 'auroc', g)}" for g in groups]
-        on_validation = f"{100 * (points[0].auroc or 0):.1f} → {100 * (best.auroc or 0):.1f}"
+        on_validation = " → ".join(
+            "-" if each.auroc is None else f"{100 * each.auroc:.1f}" for each in (curve[0], best)
+        )
         table.add_row(default.method, chosen, str(len(points)), on_validation, *cells)
     return table

@@ -40,7 +40,10 @@ class ResultStore:
         if not path.is_file() or not scores.is_file():
             return None
         try:
-            return MethodResult.from_json(load_json(path)), polars.read_parquet(scores)
+            result = MethodResult.from_json(load_json(path))
+            # eight letters of a hash may meet by chance
+            is_same = result.identity == json.loads(json.dumps(dict(identity)))
+            return (result, polars.read_parquet(scores)) if is_same else None
         except (InvalidDataError, polars.exceptions.PolarsError):
             return None  # cut off by a crash: it is computed and written again
 

@@ -1,11 +1,9 @@
 """One evaluation on its way: what is stored already, the contest, the numbers, the records."""
 
-import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +15,10 @@ from incognita.results.method_result import MethodResult
 from incognita.results.result import Result
 from incognita.results.result_store import ResultStore
 from incognita.running.asked_methods import Asked
-from incognita.running.contest import Contest, fit_parts, test_parts
+from incognita.running.contest import TUNED, Contest
 from incognita.running.evaluation import Evaluation
+from incognita.running.method_identity import code_of, describe
+from incognita.running.parts import fit_parts, test_parts
 from incognita.running.passes import Passes
 from incognita.running.ranking_results import (
     FULL_SPECTRUM,
@@ -29,13 +29,12 @@ from incognita.running.ranking_results import (
     measure_mistakes,
     measure_unknown,
 )
-from incognita.running.score_frames import frame_of, sets_and_scores
+from incognita.running.score_frames import common_rows, frame_of, sets_and_scores
 from incognita.running.scored_sets import SHIFTED, ScoredSet, Scores
 
 if TYPE_CHECKING:
     import polars
 
-TUNED = " (tuned)"
 Stored = dict[str, tuple[MethodResult, "polars.DataFrame"]]
 
 
@@ -68,14 +67,16 @@ class Assessment:
         contest = Contest(self.benchmark, self.passes, left, tuned, on_step)
         if left:
             contest.run()
-        sets, scores = _rows(contest, stored)
+        tables = {title: sets_and_scores(frame) for title, (_, frame) in stored.items()}
+        tables |= {t: (tuple(contest.sets), c.scores) for t, c in contest.contestants.items()}
+        sets, scores = common_rows(tables)
         if not scores:
             reasons = "; ".join(f"{name}: {why}" for name, why in contest.failed.items())
             raise InvalidDataError(f"No method could be run. {reasons}")
         measured, accuracy = self._measure(sets, scores)
         records = {title: record for title, (record, _) in stored.items()}
         for title in contest.contestants:
-            record = self._record(title, contest, shared, measured[title], accuracy)
+            record = self._record(title, contest, shared, sets, measured[title], accuracy)
             records[title] = record
             if self.results is not None:
                 self.results.save(record, frame_of(sets, scores[title]))
@@ -87,8 +88,8 @@ class Assessment:
             scores=scores,
             skipped=self.asked.skipped,
             failed=contest.failed,
-            broken=tuple((part, b.image_id, b.reason) for part, b in self.passes.broken),
-            notes=tuple(self.benchmark.notes),
+            broken=self._broken(record for record, _ in stored.values()),
+            notes=(*self.benchmark.notes, *self._notes()),
             facts=self._facts(shared),
         )
 
@@ -100,16 +101,17 @@ class Assessment:
 
     def _shared_identity(self) -> dict[str, Any]:
         """What all methods of this evaluation share."""
-        first = self.passes.networks[0]
+        networks = self.passes.networks
         datasets = {part: each for part, each in fit_parts(self.benchmark).items() if each}
-        datasets |= {name: each for _, name, each in test_parts(self.benchmark)}
+        datasets |= {f"{group}/{name}": each for group, name, each in test_parts(self.benchmark)}
         return {
             "benchmark": self.benchmark.name,
             "version": self.benchmark.version,
             "data": {name: each.fingerprint()[:16] for name, each in datasets.items()},
-            "model": first.name,
-            "weights": "+".join(each.weights_hash[:16] for each in self.passes.networks),
-            "preprocessing": "+".join(each.preprocessing for each in self.passes.networks),
+            "classes": list(self.benchmark.classes),
+            "model": "+".join(each.name for each in networks),
+            "weights": "+".join(each.weights_hash[:16] for each in networks),
+            "preprocessing": "+".join(each.preprocessing for each in networks),
             "precision": self.passes.settings.precision,
             "batch_size": self.passes.settings.batch_size,
             "limit": self.options.limit,
@@ -156,23 +158,39 @@ class Assessment:
         title: str,
         contest: Contest,
         shared: Mapping[str, Any],
+        sets: Sequence[ScoredSet],
         measured: Measured,
         accuracy: Sequence[Result],
     ) -> MethodResult:
         contestant = contest.contestants[title]
-        broken = [
-            f"{part}: {each.image_id} is broken: {each.reason}" for part, each in self.passes.broken
-        ]
+        n_networks = len(self.passes.networks)
         return MethodResult(
             method=title.removesuffix(TUNED),
             parameters=describe(contestant.method),
-            results=(*accuracy, *as_results(measured, contest.sets)),
-            cost=contestant.cost(),
+            results=(*accuracy, *as_results(measured, sets)),
+            cost=contestant.cost(n_networks),
             identity=self._identity(shared, title),
             search=contest.searches.get(title),
             provenance=_provenance(),
-            notes=(*self.benchmark.notes, *broken),
+            notes=(*self.benchmark.notes, *self._notes()),
+            broken=self._broken(()),
         )
+
+    def _broken(self, stored: Iterable[MethodResult]) -> tuple[tuple[str, str, str], ...]:
+        """Images that could not be used, now or when a stored result was made; each once."""
+        now = [(part, str(each.image_id), each.reason) for part, each in self.passes.broken]
+        then = [each for record in stored for each in record.broken]
+        return tuple({each[:2]: each for each in [*then, *now]}.values())
+
+    def _notes(self) -> list[str]:
+        """What a reader must know about the networks."""
+        first, *others = self.passes.networks
+        if not others:
+            return []
+        return [
+            f"an ensemble of {len(others) + 1} networks: methods on logits judge their mean, all "
+            f"others the first one, {first.name}"
+        ]
 
     def _facts(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         return dict(shared) | {
@@ -180,38 +198,6 @@ class Assessment:
             "passes": self.passes.count._asdict(),
             "output_bytes": self.passes.n_bytes,
         }
-
-
-def code_of(method: Method) -> str:
-    """Give what changes when a method's own code does: our version, or a hash of its class."""
-    kind = type(method)
-    if kind.__module__.startswith("incognita."):
-        return f"incognita {__version__}"
-    functions = {name: f.__code__ for name, f in vars(kind).items() if hasattr(f, "__code__")}
-    text = repr([(name, c.co_code, c.co_names, c.co_consts) for name, c in functions.items()])
-    # an inner function is shown with its address, which differs in every process
-    return sha256(re.sub(r" at 0x[0-9a-f]+", "", text).encode()).hexdigest()[:16]
-
-
-def describe(method: Method) -> dict[str, Any]:
-    """Give the parameters of a method and of the one it hands over to, as JSON can hold them."""
-    own = {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in method.parameters().items()
-    }
-    then = getattr(method, "then", None)
-    return own | {"then": {then.title: describe(then)}} if isinstance(then, Method) else own
-
-
-def _rows(contest: Contest, stored: Stored) -> tuple[tuple[ScoredSet, ...], dict[str, Scores]]:
-    """Give the sets and the scores of every method, new and stored."""
-    scores: dict[str, Scores] = {}
-    sets: tuple[ScoredSet, ...] = tuple(contest.sets)
-    for title, (_, frame) in stored.items():
-        stored_sets, scores[title] = sets_and_scores(frame)
-        sets = sets or stored_sets
-    scores |= {title: each.scores for title, each in contest.contestants.items()}
-    return sets, scores
 
 
 def _groups(sets: Sequence[ScoredSet], *, full_spectrum: bool) -> tuple[str, ...]:

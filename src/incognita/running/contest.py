@@ -1,6 +1,6 @@
 """Fits every method on known outputs, then lets all of them score each data set in one pass."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -8,66 +8,18 @@ import torch
 
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.benchmarks.dataset import Dataset
-from incognita.benchmarks.readers.images import identities
 from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Needs, Probe
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method
 from incognita.results.method_result import SearchRecord
+from incognita.running.parts import test_parts
 from incognita.running.passes import Passes, distinct, probes_to_fit, wants_layers
-from incognita.running.scored_sets import KNOWN, SHIFTED, ScoredSet
+from incognita.running.scored_sets import ScoredSet
 from incognita.running.scoring import Contestant, fitted
 from incognita.running.search import HeldOut, probes_of_grid, search
 
-
-def test_parts(benchmark: Benchmark) -> Iterator[tuple[str, str, Dataset]]:
-    """Give every set that is scored: its group, its name, its images."""
-    yield KNOWN, KNOWN, benchmark.test
-    for name, dataset in benchmark.shifted.items():
-        yield SHIFTED, name, dataset
-    for group, sets in benchmark.unknown.items():
-        for name, dataset in sets.items():
-            yield group, name, dataset
-
-
-def fit_parts(benchmark: Benchmark) -> dict[str, Dataset | None]:
-    """Give every part that is learned from or chosen on."""
-    return {
-        "train": benchmark.train,
-        "validation": benchmark.validation,
-        "unknown validation": benchmark.unknown_validation,
-    }
-
-
-def check_parts(benchmark: Benchmark, *, searching: bool) -> None:
-    """Refuse parts that share images, repeated names, and a search without held-out data."""
-    names = [name for _, name, _ in test_parts(benchmark)]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise InvalidDataError(
-            f"{sorted(twice)[0]!r} names two sets of {benchmark.name}; give each its own name."
-        )
-    learned = {name: each for name, each in fit_parts(benchmark).items() if each is not None}
-    tested = {name: each for _, name, each in test_parts(benchmark)}
-    refuse_shared_images(learned, tested)
-    for part in ("validation", "unknown validation"):
-        if searching and part not in learned:
-            raise InvalidDataError(
-                f"A search needs {part} images, but {benchmark.name} has none; add them to its "
-                f"definition or leave the search out."
-            )
-
-
-def refuse_shared_images(learned: Mapping[str, Dataset], tested: Mapping[str, Dataset]) -> None:
-    """Refuse to learn from or choose on images that are tested on: the numbers would flatter."""
-    images = {name: identities(each) for name, each in tested.items()}
-    for part, each in learned.items():
-        mine = identities(each)
-        for name, others in images.items():
-            if shared := mine & others:
-                raise InvalidDataError(
-                    f"{len(shared)} images of {part} are also tested in {name}, such as "
-                    f"{min(shared)!r}; take them out of one of the two."
-                )
+TUNED = " (tuned)"  # after the name of a method whose parameters were searched
 
 
 @dataclass(eq=False)
@@ -93,7 +45,8 @@ class Contest:
         if self.tuned:
             self._search(known, validation)
         for group, name, dataset in test_parts(self.benchmark):
-            self._score(group, name, dataset)
+            if self.contestants:  # where every method failed nothing is left to look at
+                self._score(group, name, dataset)
 
     def _known(self) -> ClassifierOutputs:
         wanted = any(m.all_needs & (Needs.KNOWN | Needs.LABELS) for m in self.methods.values())
@@ -142,12 +95,13 @@ class Contest:
         for name in [each for each in self.methods if each in self.tuned]:
             if name in self.contestants:
                 self._step(f"searching {name}")
-                self._guard(name, partial(self._tune, name, held_out))
+                self._guard(name + TUNED, partial(self._tune, name, held_out))
 
     def _tune(self, name: str, held_out: HeldOut) -> None:
         start = self.contestants[name]
-        found = search(start.method, held_out)
-        title = f"{name} (tuned)"
+        with torch.no_grad():
+            found = search(start.method, held_out)
+        title = name + TUNED
         self.contestants[title] = Contestant(title, found.method, start.fit_seconds)
         self.searches[name] = SearchRecord("default", found.curve)
         self.searches[title] = SearchRecord("tuned", found.curve)
@@ -160,13 +114,13 @@ class Contest:
         self.sets.append(ScoredSet(name, group, outputs.image_ids, predicted, labels))
         for title, each in list(self.contestants.items()):
             self._step(f"scoring {name}: {title}")
-            self._guard(title, partial(each.score, name, outputs))
+            with torch.no_grad():
+                self._guard(title, partial(each.score, name, outputs))
 
     def _guard(self, title: str, work: Callable[[], None]) -> None:
         """Let one method fail without the others: its reason is kept and it leaves the contest."""
         try:
-            with torch.no_grad():
-                work()
+            work()
         except InvalidDataError as error:
             self._fail(title, str(error))
         except MemoryError:

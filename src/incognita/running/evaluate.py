@@ -5,15 +5,16 @@ from pathlib import Path
 
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.benchmarks.loading import load_benchmark
+from incognita.errors import InvalidDataError
 from incognita.extraction.output_store import OutputStore
 from incognita.extraction.records import Settings
 from incognita.methods.method import Method
 from incognita.results.result_store import ResultStore
 from incognita.running.asked_methods import ask
 from incognita.running.assessment import Assessment, Options
-from incognita.running.contest import check_parts
 from incognita.running.evaluation import Evaluation
 from incognita.running.networks import OneModel, networks_of, offer_of
+from incognita.running.parts import check_parts
 from incognita.running.passes import Passes, Progress
 
 Methods = str | Sequence[str | Method] | Mapping[str, Method]
@@ -58,6 +59,11 @@ def evaluate(
     options = Options(search, limit, seed, n_resamples)
     if not isinstance(benchmark, Benchmark):
         benchmark = load_benchmark(benchmark, data=data, limit=limit, seed=seed)
+    elif limit is not None or data is not None:
+        raise InvalidDataError(
+            "limit and data go with the name of a benchmark, but one that is loaded came; give "
+            "them to load_benchmark, or take a subset of its sets."
+        )
     networks = networks_of(model, benchmark, None if weights is None else Path(weights))
     asked = ask(methods, offer_of(networks, benchmark))
     check_parts(benchmark, searching=search)

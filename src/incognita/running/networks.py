@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from incognita.benchmarks.benchmark import Benchmark
+from incognita.benchmarks.opening import plain
 from incognita.errors import InvalidDataError
 from incognita.models.adapter import Classifier
 from incognita.models.loading import load_model
@@ -40,16 +41,30 @@ def networks_of(
                 f"{network.name} has {len(network.class_names)} classes, but {benchmark.name} has "
                 f"{len(benchmark.classes)} known ones; give a model trained on them."
             )
+        _refuse_another_order(network, benchmark)
     return networks
+
+
+def _refuse_another_order(network: Classifier, benchmark: Benchmark) -> None:
+    """Refuse a model that has the classes of the benchmark in another order."""
+    theirs, ours = ([plain(n) for n in names] for names in (network.class_names, benchmark.classes))
+    if theirs != ours and sorted(theirs) == sorted(ours):
+        place = next(
+            k for k, pair in enumerate(zip(theirs, ours, strict=True)) if len(set(pair)) > 1
+        )
+        raise InvalidDataError(
+            f"{network.name} has the classes of {benchmark.name} in another order: number {place} "
+            f"is {network.class_names[place]!r} there and {benchmark.classes[place]!r} here; put "
+            f"those of the benchmark in the order of the model."
+        )
 
 
 def _network(model: object, benchmark: Benchmark, weights: Path | None) -> Classifier:
     if isinstance(model, str):
         return load_model(model, weights=weights)
     if isinstance(model, nn.Module):
-        # a network may take only pictures of the size it will get
-        example = torch.stack(2 * [Preprocessing()(benchmark.test.load(0))])
-        return wrap_classifier(model, class_names=tuple(benchmark.classes), example=example)
+        classes = tuple(benchmark.classes)
+        return wrap_classifier(model, class_names=classes, example=_example(benchmark))
     if isinstance(model, Classifier):
         return model
     raise InvalidDataError(
@@ -70,3 +85,13 @@ def offer_of(networks: Sequence[Classifier], benchmark: Benchmark) -> Offer:
         has_labels=benchmark.train is not None and benchmark.train.labels is not None,
         head_reason=getattr(first, "head_reason", None),
     )
+
+
+def _example(benchmark: Benchmark) -> Tensor | None:
+    """Two pictures of the size the network will get: it may take no other."""
+    for index in range(len(benchmark.test.image_ids)):
+        try:
+            return torch.stack(2 * [Preprocessing()(benchmark.test.load(index))])
+        except (OSError, ValueError):
+            continue  # a broken image is told of when all are read
+    return None

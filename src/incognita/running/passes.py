@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from incognita.benchmarks.dataset import Dataset
 from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Needs, Probe
@@ -22,8 +24,8 @@ Progress = Callable[[str, int, int], None]
 class Passes:
     """Runs the networks over data sets, each image once for everything asked of it.
 
-    With several networks the outputs are those of the ensemble: logits are the logarithm of the
-    mean probabilities, features and head those of the first network.
+    With several networks the outputs are those of the ensemble: logits are the mean logits,
+    features and head those of the first network.
     """
 
     networks: Sequence[Classifier]
@@ -42,7 +44,7 @@ class Passes:
         if len(self.networks) == 1:
             return first
         others = [self._run(each, name, dataset, (), layers=False) for each in self.networks[1:]]
-        return join_members([first, *others])
+        return join_members(_of_common_images([first, *others]))
 
     def _run(
         self,
@@ -70,7 +72,9 @@ class Passes:
             store=self.store,
             on_progress=move,
         )
-        self.broken += [(name, each) for each in extracted.broken]
+        new = [(name, each) for each in extracted.broken]
+        seen = {(part, each.image_id) for part, each in self.broken}
+        self.broken += [(part, each) for part, each in new if (part, each.image_id) not in seen]
         self.count = PassCount(*map(sum, zip(self.count, extracted.passes, strict=True)))
         self.n_bytes += extracted.n_bytes
         if total and not len(extracted.outputs):
@@ -79,6 +83,15 @@ class Passes:
                 f"because {extracted.broken[0].reason}."
             )
         return extracted.outputs
+
+
+def _of_common_images(parts: Sequence[ClassifierOutputs]) -> list[ClassifierOutputs]:
+    """Keep the images that every network could use."""
+    common = set.intersection(*(set(part.image_ids) for part in parts))
+    return [
+        part[torch.tensor([i in common for i in part.image_ids], dtype=torch.bool)]
+        for part in parts
+    ]
 
 
 def wants_layers(methods: Iterable[Method]) -> bool:

@@ -1,6 +1,6 @@
 """Scores of single images as tables on disk, and back."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars
@@ -38,3 +38,41 @@ def sets_and_scores(frame: polars.DataFrame) -> tuple[tuple[ScoredSet, ...], Sco
         sets.append(ScoredSet(name, group, ids, predicted, labels))
         scores[name] = part["unknown_score"].to_numpy()
     return tuple(sets), scores
+
+
+def common_rows(
+    tables: Mapping[str, tuple[Sequence[ScoredSet], Scores]],
+) -> tuple[tuple[ScoredSet, ...], dict[str, Scores]]:
+    """Give the sets and the scores of every method, new and stored, on images all of them have.
+
+    A probe may break an image that another method could use.
+    """
+    if not tables:
+        return (), {}
+    first = next(iter(tables.values()))[0]
+    kept = {
+        each.name: frozenset.intersection(
+            *(frozenset(map(str, _named(sets, each.name).image_ids)) for sets, _ in tables.values())
+        )
+        for each in first
+    }
+    scores: dict[str, Scores] = {
+        title: {s.name: mine[s.name][_is_kept(s, kept)] for s in sets}
+        for title, (sets, mine) in tables.items()
+    }
+    return tuple(_only(each, _is_kept(each, kept)) for each in first), scores
+
+
+def _named(sets: Sequence[ScoredSet], name: str) -> ScoredSet:
+    return next(each for each in sets if each.name == name)
+
+
+def _is_kept(each: ScoredSet, kept: Mapping[str, frozenset[str]]) -> np.ndarray:
+    mine = kept[each.name]
+    return np.array([str(image) in mine for image in each.image_ids], dtype=bool)
+
+
+def _only(each: ScoredSet, keep: np.ndarray) -> ScoredSet:
+    ids = tuple(i for i, is_kept in zip(each.image_ids, keep.tolist(), strict=True) if is_kept)
+    labels = None if each.labels is None else each.labels[keep]
+    return ScoredSet(each.name, each.group, ids, each.predicted[keep], labels)

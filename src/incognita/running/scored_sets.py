@@ -8,7 +8,7 @@ import numpy as np
 from incognita.shapes import Float64, Int
 
 Scores = Mapping[str, Float64[np.ndarray, "n"]]
-KNOWN, SHIFTED = "known", "shifted"
+KNOWN, SHIFTED, TEST = "known", "shifted", "test"  # two groups, and the set of known images
 
 
 @dataclass(frozen=True, eq=False)

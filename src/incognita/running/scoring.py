@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method
 from incognita.results.method_result import Cost
@@ -38,12 +39,13 @@ class Contestant:
             )
         self.scores[name] = values.astype(np.float64)
 
-    def cost(self) -> Cost:
-        """Give the price of the method."""
+    def cost(self, n_networks: int = 1) -> Cost:
+        """Give the price of the method; the mean logits of an ensemble cost a pass per network."""
         n_rows = sum(len(values) for values in self.scores.values())
         probes = self.method.probes()
+        is_of_first = probes or self.method.all_needs & (Needs.FEATURES | Needs.HEAD | Needs.LAYERS)
         return Cost(
-            forwards=1 + sum(probe.forwards for probe in probes),
+            forwards=(1 if is_of_first else n_networks) + sum(p.forwards for p in probes),
             backwards=sum(probe.backwards for probe in probes),
             fit_seconds=round(self.fit_seconds, 6),
             microseconds_per_sample=round(1e6 * self.score_seconds / max(n_rows, 1), 3),

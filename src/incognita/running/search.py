@@ -86,6 +86,10 @@ def _try(
         return method, (_auroc(method, held_out), None)
     except InvalidDataError as error:
         return fitted, (None, str(error))
+    except MemoryError:
+        raise
+    except Exception as error:  # a method of somebody's own may fail in any way
+        return fitted, (None, f"{type(error).__name__}: {error}")
 
 
 def _auroc(method: Method, held_out: HeldOut) -> float:
