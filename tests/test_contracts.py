@@ -151,6 +151,82 @@ def test_a_saved_method_scores_the_same(case, tmp_path):
     assert loaded.parameters() == case.method.parameters()
 
 
+def learns(method):
+    return type(method).learn is not Method.learn or type(method).settle is not Method.settle
+
+
+@pytest.mark.parametrize(
+    ("need", "what", "other"),
+    [
+        (Needs.FEATURES, "features with 16 columns, but features with 20", Toy(d=20)),
+        (Needs.LOGITS, "logits with 4 columns, but logits with 5", Toy(n_classes=5)),
+    ],
+    ids=["features", "logits"],
+)
+def test_outputs_of_another_network_are_refused(case, need, what, other, tmp_path):
+    if need not in case.method.all_needs or not learns(case.method):
+        pytest.skip("nothing that was learned depends on the width")
+    save_method(case.method, tmp_path / "method.safetensors")
+    outputs = case.equip(other.outputs(5, seed=3), case.method.probes())
+    for method in (case.method, load_saved_method(tmp_path / "method.safetensors")):
+        with pytest.raises(InvalidDataError, match=f"was fitted on {what} came"):
+            method.score(outputs)
+
+
+def test_a_layer_of_another_width_is_refused():
+    case = Case("mds-ensemble").fit()
+    outputs = case.outputs(5, seed=3)
+    narrow = replace(outputs, layers=outputs.layers | {"stem": torch.zeros(5, 2)})
+    with pytest.raises(InvalidDataError, match="layer 'stem' with 6 columns, but layer 'stem'"):
+        case.score(narrow)
+
+
+@pytest.mark.parametrize("name", ["react", "openmax"])
+def test_a_changed_parameter_keeps_the_width(name):
+    case = Case(name).fit()
+    parameter, values = next(iter(case.method.search_space.items()))
+    other = case.method.with_parameters(case.known, case.validation, **{parameter: values[0]})
+    with pytest.raises(InvalidDataError, match="was fitted on"):
+        other.score(Toy(n_classes=5).outputs(3, seed=3))
+
+
+def test_temperature_learns_from_validation_labels_without_training_images():
+    toy = Toy()
+    held_out = toy.outputs(80, seed=2)
+    none = ClassifierOutputs.empty(toy.n_classes, toy.head)
+    alone = load_method("temperature").fit(none, held_out)
+    beside = load_method("temperature").fit(toy.outputs(400, seed=1), held_out)
+    assert alone.temperature_ == beside.temperature_
+    with pytest.raises(InvalidDataError, match="Temperature needs labels"):
+        load_method("temperature").fit(toy.outputs(80, seed=1), replace(held_out, labels=None))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_half_precision_is_enough(name):
+    """A network that runs in bfloat16 emits bfloat16: scores are those of the rounded numbers."""
+
+    def rounded(outputs, dtype):
+        columns = {"layers": outputs.layers, "probes": outputs.probes}
+        columns = {
+            group: None if given is None else {n: t.bfloat16().to(dtype) for n, t in given.items()}
+            for group, given in columns.items()
+        }
+        tables = (outputs.head.weight, outputs.head.bias, outputs.logits, outputs.features)
+        weight, bias, logits, features = (t.bfloat16().to(dtype) for t in tables)
+        head = Head(weight, bias)
+        return replace(outputs, logits=logits, features=features, head=head, **columns)
+
+    scores = []
+    for dtype in (torch.bfloat16, torch.float32):
+        case = Case(name)
+        case.known, case.validation = (rounded(c, dtype) for c in (case.known, case.validation))
+        case.fit()
+        scores.append(case.score(rounded(case.outputs(40, seed=3), dtype)))
+    assert scores[0].isfinite().all()
+    correlation = np.corrcoef(scores[0].numpy(), scores[1].numpy())[0, 1]
+    assert correlation > 0.99
+
+
 def test_an_image_of_zeros_has_a_finite_score(case):
     outputs = case.outputs(3, seed=3)
     zeros = {name: torch.zeros_like(t) for name, t in (outputs.probes or {}).items()}

@@ -1,6 +1,7 @@
 """Puts the results of the study beside table 1 of OpenOOD v1.5, as a Markdown table.
 
-    python studies/cifar10/compare.py cifar10-runs/results
+    python studies/cifar10/compare.py cifar10-runs/results          # of all images
+    python studies/cifar10/compare.py cifar10-runs/results 1000     # of a run with --limit 1000
 
 The paper's numbers are means over three networks with their standard deviation; ours are of one
 network, with half of the 95 % bootstrap interval over images.
@@ -52,7 +53,9 @@ def chosen(record: dict) -> str:
 def main() -> None:
     """Read every result of the study and print the table."""
     records = [json.loads(path.read_text()) for path in Path(sys.argv[1]).rglob("*.json")]
-    records = [r for r in records if r["identity"]["benchmark"] == "studies/cifar10"]
+    limit = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    wanted = ("studies/cifar10", limit)
+    records = [r for r in records if (r["identity"]["benchmark"], r["identity"]["limit"]) == wanted]
     defaults = {r["method"]: r for r in records if r["identity"]["choice"] == "given"}
     tuned = {r["method"]: r for r in records if r["identity"]["choice"] == "tuned"}
     print("| method | near: paper | ours | tuned | far: paper | ours | tuned | chosen |")

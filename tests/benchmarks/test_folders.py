@@ -12,8 +12,8 @@ from tests.benchmarks.image_trees import pixels_of, write_image
 
 from incognita.benchmarks.dataset import Dataset
 from incognita.benchmarks.readers import content_hashes
-from incognita.benchmarks.readers.folders import list_images
-from incognita.benchmarks.readers.images import FileDataset, are_present, load_image
+from incognita.benchmarks.readers.folders import list_files
+from incognita.benchmarks.readers.images import FileDataset, are_present, identities, load_image
 from incognita.errors import InvalidDataError, MissingDataError
 
 
@@ -21,7 +21,18 @@ def test_images_are_listed_by_name_whatever_their_depth(tmp_path):
     for name in ("b/2.PNG", "b/deep/er/1.jpeg", "a.gif", "b/10.webp", "c/x.bmp"):
         write_image(tmp_path / name)
     (tmp_path / "b" / "notes.txt").write_text("no image")
-    assert list_images(tmp_path) == ("a.gif", "b/10.webp", "b/2.PNG", "b/deep/er/1.jpeg", "c/x.bmp")
+    images = list_files(tmp_path).images
+    assert images == ("a.gif", "b/10.webp", "b/2.PNG", "b/deep/er/1.jpeg", "c/x.bmp")
+
+
+def test_files_that_are_no_images_are_listed_too(tmp_path):
+    for name in ("1.TIF", "2.tiff", "3.ppm", "4.pgm", "5.pbm"):
+        write_image(tmp_path / "1.png").rename(tmp_path / name)
+    for name in ("z.xyz", "README", ".hidden"):
+        (tmp_path / name).write_text("no image")
+    images, left_out = list_files(tmp_path)
+    assert images == ("1.TIF", "2.tiff", "3.ppm", "4.pgm", "5.pbm")
+    assert left_out == ("README", "z.xyz")
 
 
 def test_hidden_files_are_left_out_and_links_followed_once(tmp_path):
@@ -30,12 +41,12 @@ def test_hidden_files_are_left_out_and_links_followed_once(tmp_path):
     write_image(tmp_path / "set" / "._1.png")
     (tmp_path / "set" / "cat").symlink_to(tmp_path / "real")
     (tmp_path / "real" / "circle").symlink_to(tmp_path / "set")
-    assert list_images(tmp_path / "set") == ("cat/1.png",)
+    assert list_files(tmp_path / "set").images == ("cat/1.png",)
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(MissingDataError, match="There is no folder"):
-        list_images(tmp_path / "absent")
+        list_files(tmp_path / "absent")
 
 
 def three_images(folder: Path, **more) -> FileDataset:
@@ -177,6 +188,43 @@ def test_every_mode_becomes_rgb(tmp_path):
         assert load_image(tmp_path / name).shape == (2, 2, 3)
     assert load_image(tmp_path / "gray.png")[0, 0].tolist() == [124, 124, 124]
     assert load_image(tmp_path / "alpha.png")[0, 0].tolist() == [200, 100, 50]
+
+
+@pytest.mark.parametrize(
+    ("mode", "order", "name"),
+    [("I;16", "<u2", "a.png"), ("I;16", "<u2", "a.tif"), ("I;16B", ">u2", "b.tif")],
+)
+def test_gray_of_16_bits_is_scaled_to_8(tmp_path, mode, order, name):
+    levels = np.array([[0, 100 * 257, 65535], [128, 129, 40_000]])
+    content = levels.astype(order).tobytes()
+    Image.frombytes(mode, (3, 2), content).save(tmp_path / name)
+    image = load_image(tmp_path / name)
+    assert image.dtype == np.uint8
+    assert image[:, :, 0].tolist() == [[0, 100, 255], [0, 1, 156]]
+    assert (image == image[:, :, :1]).all()
+    assert image.shape == (2, 3, 3)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_pixels_without_a_known_white_are_refused(tmp_path, dtype):
+    Image.fromarray(np.full((2, 2), 0.5, dtype)).save(tmp_path / "a.tif")
+    with pytest.raises(InvalidDataError, match=r"cannot be read .* what white is in mode [IF]"):
+        load_image(tmp_path / "a.tif")
+
+
+def test_links_to_files_and_folders_are_the_images_they_lead_to(tmp_path):
+    write_image(tmp_path / "real" / "deep" / "1.png")
+    write_image(tmp_path / "real" / "2.png")
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "all").symlink_to(tmp_path / "real")
+    (tmp_path / "set" / "one.png").symlink_to(tmp_path / "real" / "2.png")
+    linked = FileDataset("set", tmp_path / "set", ("all/deep/1.png", "one.png"))
+    plain = FileDataset("real", tmp_path / "real", ("deep/1.png", "2.png"))
+    assert identities(linked) == identities(plain)
+    write_image(tmp_path / "set" / "2.png")
+    own = FileDataset("set", tmp_path / "set", ("2.png", "absent/3.png"))
+    assert not identities(own) & identities(plain)
+    assert len(identities(own)) == 2
 
 
 def test_the_exif_orientation_is_ignored_as_openood_does(tmp_path):

@@ -172,6 +172,28 @@ def test_an_image_that_is_tested_as_known_and_as_unknown_is_refused(tmp_path):
         load_benchmark(path)
 
 
+def test_known_images_that_a_link_brings_into_an_unknown_set_are_refused(tmp_path):
+    path = write_street(tmp_path)
+    (tmp_path / "animals" / "more").symlink_to(tmp_path / "signs" / "train")
+    with pytest.raises(InvalidDataError, match=r"4 images .*'train' \(train\) and set 'animals'"):
+        load_benchmark(path)
+
+
+def test_files_that_are_taken_for_no_images_are_said(tmp_path):
+    path = write_street(tmp_path)
+    for name in ("a", "b", "c"):
+        (tmp_path / "signs" / "test" / "stop" / f"{name}.xyz").write_text("?")
+    for old in (tmp_path / "animals").glob("*/*.jpg"):
+        old.rename(old.with_suffix(".raw"))
+    (tmp_path / "signs" / "train" / "notes.txt").write_text("mine")
+    assert load_benchmark(path).notes == (
+        "train: 1 file is no image by the suffix and left out, such as notes.txt",
+        "test: 3 files are no images by the suffix and left out, such as stop/a.xyz",
+        "animals: no image found; the set is left out",
+        "animals: 5 files are no images by the suffix and left out, such as deer/0.raw",
+    )
+
+
 def test_a_known_class_among_the_unknown_ones_is_refused_unless_allowed(tmp_path):
     path = write_street(tmp_path)
     write_image(tmp_path / "animals" / "Give-Way" / "1.png")
@@ -281,7 +303,8 @@ def test_a_limit_keeps_the_proportions_of_the_classes(tmp_path):
     benchmark = load_benchmark(path, limit=12, seed=3)
     assert Counter(benchmark.test.labels.tolist()) == {0: 4, 1: 4, 2: 2, 3: 2}
     assert len(benchmark.unknown["far"]["far"].image_ids) == 9
-    assert benchmark.notes == ("at most 12 images of each set, drawn with seed 3",)
+    (note,) = benchmark.notes
+    assert note.startswith("at most 12 images of each set, ten times as many to learn from")
     assert benchmark.facts["limit"] == 12
     assert not benchmark.is_partial
     again = load_benchmark(path, limit=12, seed=3)

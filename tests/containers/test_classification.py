@@ -1,8 +1,10 @@
 """What a classifier emitted: what the door refuses, and what selecting and joining keep."""
 
+import re
 from dataclasses import FrozenInstanceError
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -143,7 +145,27 @@ def test_image_ids_may_be_any_list():
 
 def test_the_shapes_of_annotations_are_checked_in_tests():
     with pytest.raises(TypeCheckError):
-        ClassifierOutputs(("a",), torch.zeros(1, 2, 2))
+        ClassifierOutputs(("a",), torch.zeros(1, 2), labels=torch.zeros(1, 2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("name", ["logits", "features", "layers['stem']"])
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (np.zeros((4, 3)), "a tensor, but a ndarray came; torch.as_tensor makes one"),
+        ([[0.0]] * 4, "a tensor, but a list came; torch.as_tensor makes one"),
+        (torch.zeros(4), "floats, one row per image, but torch.float32 of shape [4] came"),
+        (torch.tensor(1.0), "floats, one row per image, but torch.float32 of shape [] came"),
+        (torch.zeros(4, 3).long(), "one row per image, but torch.int64 of shape [4, 3] came"),
+    ],
+    ids=["array", "list", "column", "number", "integers"],
+)
+@pytest.mark.usefixtures("outside_tests")
+def test_a_table_is_a_tensor_of_floats_with_one_row_per_image(name, wrong, sentence):
+    changes = {"layers": {"stem": wrong}} if name == "layers['stem']" else {name: wrong}
+    with pytest.raises(InvalidDataError, match=re.escape(sentence)) as caught:
+        outputs(**changes)
+    assert str(caught.value).startswith(f"{name} of ClassifierOutputs must be ")
 
 
 def test_a_mask_selects_from_every_column():

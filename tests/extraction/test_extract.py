@@ -266,3 +266,23 @@ def test_what_the_network_does_not_have_is_refused():
         extract(classifier, dataset, layers=True)
     with pytest.raises(InvalidDataError, match="batch_size must be at least 1, but 0 came"):
         Settings(batch_size=0)
+
+
+def test_a_device_that_cannot_compute_is_refused():
+    for name in ("meta", "hpu", "xla"):
+        with pytest.raises(InvalidDataError, match=f"cannot be run on '{name}'; choose a device"):
+            Settings(device=name)
+    with pytest.raises(InvalidDataError, match="No device is called 'gpu'"):
+        Settings(device="gpu")
+    assert Settings(device="cpu").device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_there"),
+    [("mps", torch.backends.mps.is_available()), ("xpu", torch.xpu.is_available())],
+)
+def test_a_device_that_is_not_there_is_refused(kind, is_there):
+    if is_there:
+        pytest.skip(f"there is one of kind {kind}")
+    with pytest.raises(InvalidDataError, match=f"{kind} was asked for, but torch cannot compute"):
+        Settings(device=kind)

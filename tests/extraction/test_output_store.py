@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,9 @@ from incognita.benchmarks.dataset import ArrayDataset
 from incognita.containers.needs import GramRows, InputStep, RankOneRemoved
 from incognita.errors import InvalidDataError, WorkerError
 from incognita.extraction.extract import OutputStore, PassCount, Settings, extract
+from incognita.extraction.output_store import StoredShards
+from incognita.extraction.records import ShardJob, Wanted
+from incognita.extraction.workers import Task, run_in_workers
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -257,3 +262,42 @@ def test_what_cannot_be_sent_to_workers_is_said():
     classifier.preprocess = lambda image: torch.from_numpy(image.astype(np.float32))
     with pytest.raises(InvalidDataError, match="cannot be sent to worker processes"):
         extract(classifier, images(5), settings=Settings(workers=2))
+
+
+def after_an_interrupt(folder):
+    os.kill(os.getpid(), signal.SIGINT)
+    return StoredShards(folder)
+
+
+class InterruptingShards(StoredShards):
+    """Sends Ctrl-C to a worker that unpickles it, which is before any code of ours runs there."""
+
+    def __reduce__(self):
+        return after_an_interrupt, (self.folder,)
+
+
+def test_a_worker_that_is_still_starting_leaves_an_interrupt_to_its_parent(tmp_path, capfd):
+    task = Task(TinyClassifier(), images(600, size=8), Wanted(), Settings(workers=2))
+    jobs = [ShardJob(k, frozenset({"outputs"})) for k in range(2)]
+    shards = InterruptingShards(tmp_path)
+    passes = run_in_workers(task, shards, jobs, lambda _: None)
+    assert passes.images == 600
+    assert "Traceback" not in capfd.readouterr().err
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_an_interrupt_that_comes_while_workers_are_started_is_not_lost(tmp_path, monkeypatch):
+    task = Task(TinyClassifier(), images(600, size=8), Wanted(), Settings(workers=2))
+    started = []
+    start = SpawnProcess.start
+
+    def interrupted_start(process):
+        started.append(process)
+        start(process)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(SpawnProcess, "start", interrupted_start)
+    jobs = [ShardJob(k, frozenset({"outputs"})) for k in range(2)]
+    with pytest.raises(KeyboardInterrupt):
+        run_in_workers(task, StoredShards(tmp_path), jobs, lambda _: None)
+    assert not any(process.is_alive() for process in started)

@@ -156,3 +156,22 @@ def test_real_unknown_features_are_found(data_dir) -> None:  # type: ignore[no-u
     known, unknown = method.score(outputs("cifar10_test")), method.score(outputs("svhn_digits"))
     is_unknown = np.arange(len(known) + len(unknown)) >= len(known)
     assert ranking_metrics(torch.cat([known, unknown]).numpy(), is_unknown).auroc > 0.75
+
+
+def test_steps_are_those_of_adam() -> None:
+    from incognita.methods.opengan import _Adam, _Layer
+
+    rng = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(3, 4, generator=rng), torch.randn(3, generator=rng)
+    mine = _Layer(weight.clone().requires_grad_(), bias.clone().requires_grad_())
+    theirs = _Layer(weight.clone().requires_grad_(), bias.clone().requires_grad_())
+    rows = torch.randn(20, 4, generator=rng)
+    step = _Adam([mine], 0.01)
+    reference = torch.optim.Adam([*theirs], lr=0.01, betas=(0.5, 0.999))
+    for _ in range(25):
+        step.down(torch.nn.functional.linear(rows, *mine).tanh().square().sum())
+        reference.zero_grad()
+        torch.nn.functional.linear(rows, *theirs).tanh().square().sum().backward()
+        reference.step()
+    torch.testing.assert_close(mine.weight, theirs.weight, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(mine.bias, theirs.bias, rtol=1e-5, atol=1e-6)

@@ -3,6 +3,7 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -56,6 +57,18 @@ def folder(tmp_path):
             def adapter():
                 return wrap_classifier(build(), preprocess=to_gray, class_names=("cat", "dog"))
 
+            def raising():
+                raise KeyError("no such\\nthing")
+
+            def needing(n_classes):
+                return nn.Linear(3, n_classes)
+
+            def refusing():
+                return wrap_classifier(build(), class_names=("cat",))
+
+            def small():
+                return nn.Sequential(nn.Dropout(), nn.Flatten(), nn.Linear(192, 2))
+
             def number():
                 return 3
             """
@@ -89,8 +102,40 @@ def test_options_reach_the_network(folder):
 
 
 def test_options_of_a_finished_classifier_are_refused(folder):
-    with pytest.raises(InvalidDataError, match="so class_names cannot be set from outside"):
-        load_model(f"{folder}/model.py:adapter", class_names=["cat", "dog"])
+    with pytest.raises(InvalidDataError, match="so layers cannot be set from outside"):
+        load_model(f"{folder}/model.py:adapter", layers=["conv"])
+
+
+def test_a_finished_classifier_keeps_its_names_and_knows_what_it_takes(folder):
+    classifier = load_model(
+        f"{folder}/model.py:adapter", class_names=["a", "b"], example=torch.rand(2, 5)
+    )
+    assert classifier.class_names == ("cat", "dog")
+
+
+def test_a_network_for_pictures_of_an_unusual_size_gets_an_example(folder):
+    spec = f"{folder}/model.py:small"
+    classifier = load_model(spec, class_names=["cat", "dog"], example=torch.rand(2, 3, 8, 8))
+    assert classifier.class_names == ("cat", "dog")
+    assert classifier.head.weight.shape == (2, 192)
+    with pytest.raises(InvalidDataError, match=r"not take the example batch of shape \[2, 3, 9, 9"):
+        load_model(spec, example=torch.rand(2, 3, 9, 9))
+
+
+def test_a_loaded_network_is_in_evaluation_mode(folder):
+    for spec in (f"{folder}/model.py:build", f"{folder}/model.py:adapter", "digits:classifier"):
+        assert not any(each.training for each in load_model(spec).module.modules())
+
+
+def test_a_function_that_fails_is_named_with_its_error(folder):
+    path = rf"of {folder}/model\.py failed with"
+    with pytest.raises(InvalidDataError, match=rf"raising\(\) {path} KeyError: 'no such") as caught:
+        load_model(f"{folder}/model.py:raising")
+    assert isinstance(caught.value.__cause__, KeyError)
+    with pytest.raises(InvalidDataError, match=rf"needing\(\) {path} TypeError: .*'n_classes'; it"):
+        load_model(f"{folder}/model.py:needing")
+    with pytest.raises(InvalidDataError, match=r"^1 class names came"):
+        load_model(f"{folder}/model.py:refusing")
 
 
 def test_networks_of_a_file_reach_another_process(folder):
@@ -180,8 +225,13 @@ def test_files_that_are_no_weights_are_refused(tmp_path):
     with pytest.raises(MissingDataError, match="no weights file at"):
         read_weights(tmp_path / "absent.pt")
     torch.save(nn.Linear(2, 2), tmp_path / "whole.pt")
-    with pytest.raises(InvalidDataError, match="whole pickled objects are not opened"):
+    with pytest.raises(InvalidDataError) as caught:
         read_weights(tmp_path / "whole.pt")
+    assert str(caught.value) == (
+        f"{tmp_path / 'whole.pt'} could not be read as plain weights (it holds a "
+        f"torch.nn.modules.linear.Linear); save the network's state_dict() or a safetensors file, "
+        f"because whole pickled objects are not opened."
+    )
     torch.save([1, 2], tmp_path / "list.pt")
     with pytest.raises(InvalidDataError, match="holds a list, not named tensors"):
         read_weights(tmp_path / "list.pt")
@@ -194,6 +244,23 @@ def test_files_that_are_no_weights_are_refused(tmp_path):
     torch.save({"epoch": 3}, tmp_path / "empty.pt")
     with pytest.raises(InvalidDataError, match="holds no named tensors"):
         read_weights(tmp_path / "empty.pt")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"hello", b"garbage " * 30, b"\x80\x02.", b"\x80\x02X\xff", b"PK\x03\x04" * 9, b"J\x00"]
+    + [b"\x80\x02" + np.random.default_rng(seed).bytes(300) for seed in range(40)],
+)
+def test_garbage_is_refused_in_one_short_sentence(tmp_path, content):
+    path = tmp_path / "junk.pt"
+    path.write_bytes(content)
+    with pytest.raises(InvalidDataError) as caught:
+        read_weights(path)
+    sentence = str(caught.value).removeprefix(str(path))
+    assert sentence.startswith(" could not be read as plain weights (")
+    assert len(sentence) < 330
+    assert "\n" not in sentence
+    assert "\x1b" not in sentence
 
 
 def test_weights_go_into_a_network_of_a_file(folder):
@@ -209,7 +276,6 @@ def test_weights_go_into_a_network_of_a_file(folder):
 
 @pytest.mark.data
 def test_outputs_of_a_real_network_equal_those_on_disk(data_dir):
-    import numpy as np
     from PIL import Image
 
     from incognita.models.preprocessing import Preprocessing

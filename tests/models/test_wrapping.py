@@ -23,7 +23,7 @@ def batch(n=6, seed=1, side=32):
 @pytest.fixture
 def classifier():
     return wrap_classifier(
-        seeded(ResNet20, n_blocks=1), preprocess=Preprocessing(std=(0.2, 0.3, 0.4))
+        seeded(ResNet20, n_blocks=1).eval(), preprocess=Preprocessing(std=(0.2, 0.3, 0.4))
     )
 
 
@@ -50,14 +50,25 @@ def test_neither_order_nor_batch_size_matters(classifier):
     torch.testing.assert_close(turned.maps["layer2"].flip(0), whole.maps["layer2"])
 
 
-def test_the_network_is_never_in_training_mode(classifier):
-    network = nn.Sequential(nn.Dropout(0.5), Chain(nn.Linear(8, 5))).train()
-    wrapped = wrap_classifier(network)
-    assert not network.training
-    network.train()
+@pytest.mark.parametrize("trained", ["all of it", "a part", "nothing"])
+def test_outputs_are_those_of_evaluation_and_every_mode_stays(trained):
+    network = nn.Sequential(nn.Dropout(0.5), Chain(nn.Linear(8, 5))).eval()
     x = batch()
     with torch.no_grad():
-        assert torch.equal(wrapped.forward(x).logits, wrapped.forward(x).logits)
+        expected = network(x)
+    if trained == "all of it":
+        network.train()
+    elif trained == "a part":
+        network[0].train()
+    modes = [each.training for each in network.modules()]
+    wrapped = wrap_classifier(network)
+    assert [each.training for each in network.modules()] == modes
+    with torch.no_grad():
+        assert torch.equal(wrapped.forward(x).logits, expected)
+    assert [each.training for each in network.modules()] == modes
+    with pytest.raises(RuntimeError):
+        wrapped.forward(torch.zeros(1, 5, 32, 32))
+    assert [each.training for each in network.modules()] == modes
 
 
 def test_wrapping_leaves_no_trace_in_the_network(classifier):
@@ -131,7 +142,7 @@ def test_an_unknown_layer_to_replace_gets_a_suggestion(classifier):
 
 
 def test_numerators_are_recorded():
-    network = seeded(Chain, Quotient())
+    network = seeded(Chain, Quotient()).eval()
     wrapped = wrap_classifier(network, numerator="end.h")
     with torch.no_grad():
         got = wrapped.forward(batch(3))
@@ -172,7 +183,10 @@ def test_the_weights_hash_follows_the_weights(classifier):
     assert classifier.weights_hash == before
     with torch.no_grad():
         classifier.module.layer2[0].conv1.weight[0, 0, 0, 0] += 1e-4
-    assert classifier.weights_hash != before
+    after = classifier.weights_hash
+    assert after != before
+    classifier.module.linear.weight.data.mul_(0.5)  # torch does not count this write
+    assert classifier.weights_hash != after
 
 
 def test_it_moves_and_says_so(classifier):

@@ -170,8 +170,9 @@ def _notes(opened: Sequence[OpenedSet], limit: int | None, seed: int) -> tuple[s
 
 def _notes_of(opened: OpenedSet) -> list[str]:
     entry, found, expected = opened.entry, opened.found, opened.expected
+    left_out = _left_out(opened)
     if opened.dataset is None:
-        return [f"{entry.name}: no image found; the set is left out"]
+        return [f"{entry.name}: no image found; the set is left out", *left_out]
     notes = [] if entry.note is None else [f"{entry.name}: {entry.note}"]
     if expected is not None and found < expected:
         notes.append(f"{entry.name}: {found:,} of {expected:,} images found; numbers are partial")
@@ -180,7 +181,16 @@ def _notes_of(opened: OpenedSet) -> list[str]:
             f"{entry.name}: {found:,} images found where {expected:,} were expected; numbers do "
             f"not compare with published ones"
         )
-    return notes
+    return [*notes, *left_out]
+
+
+def _left_out(opened: OpenedSet) -> list[str]:
+    """Say that files were not taken for images, which may be a surprise."""
+    if not opened.left_out:
+        return []
+    n = len(opened.left_out)
+    what = "1 file is no image" if n == 1 else f"{n:,} files are no images"
+    return [f"{opened.entry.name}: {what} by the suffix and left out, such as {opened.left_out[0]}"]
 
 
 def _assemble(

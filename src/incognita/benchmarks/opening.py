@@ -9,7 +9,7 @@ import numpy as np
 
 from incognita.benchmarks.dataset import Dataset
 from incognita.benchmarks.definition import DigitsSet, FolderSet, ImglistSet, TerraSet
-from incognita.benchmarks.readers.folders import first_folder, list_images
+from incognita.benchmarks.readers.folders import Listing, first_folder, list_files
 from incognita.benchmarks.readers.images import FileDataset, are_present
 from incognita.benchmarks.readers.imglist import ImageList, load_imglist
 from incognita.containers.checks import check_class_ids
@@ -29,12 +29,14 @@ class OpenedSet:
         dataset: The images that are there; None where there are none at all.
         expected: How many there should be, where anybody says.
         missing: The first paths that are not there.
+        left_out: Files of its folder that are no images by their suffix.
     """
 
     entry: AnySet
     dataset: Dataset | None
     expected: int | None
     missing: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def found(self) -> int:
@@ -140,16 +142,16 @@ def _present_part(entry: ImglistSet, around: Surroundings, listed: ImageList) ->
 def _open_folder(entry: FolderSet, around: Surroundings) -> OpenedSet:
     root = around.data / entry.path
     try:
-        paths = list_images(root)
+        paths, left_out = list_files(root)
     except MissingDataError:
-        paths = ()
+        paths, left_out = Listing((), ())
     if not paths:
-        return OpenedSet(entry, None, entry.count, (str(root),))
+        return OpenedSet(entry, None, entry.count, (str(root),), left_out)
     folders = [first_folder(path) for path in paths]
     labels = _labels_of(entry, folders, around) if entry.is_known else None
     own = tuple(folder or "" for folder in folders) if entry.one_class_per_folder else None
     dataset = FileDataset(entry.name, root, paths, labels, own, around.cache_dir)
-    return OpenedSet(entry, dataset, entry.count)
+    return OpenedSet(entry, dataset, entry.count, (), left_out)
 
 
 def _labels_of(

@@ -65,6 +65,7 @@ class ClassifierOutputs:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "image_ids", tuple(self.image_ids))
+        self._check_tables()
         rows = {name: None if c is None else len(c) for name, c in self._columns().items()}
         check_rows("ClassifierOutputs", image_ids=len(self.image_ids), **rows)
         check_unique("ClassifierOutputs", np.asarray(self.image_ids))
@@ -81,6 +82,22 @@ class ClassifierOutputs:
         columns = {"logits": self.logits, "features": self.features, "labels": self.labels}
         columns |= {f"layers[{name!r}]": t for name, t in (self.layers or {}).items()}
         return columns | {f"probes[{name!r}]": t for name, t in (self.probes or {}).items()}
+
+    def _check_tables(self) -> None:
+        for name, column in self._columns().items():
+            if column is None and name != "logits":
+                continue
+            if not isinstance(column, Tensor):
+                raise InvalidDataError(
+                    f"{name} of ClassifierOutputs must be a tensor, but a {type(column).__name__} "
+                    f"came; torch.as_tensor makes one of an array or a list."
+                )
+            is_table = name in ("logits", "features") or name.startswith("layers[")
+            if is_table and (column.ndim != 2 or not column.is_floating_point()):
+                raise InvalidDataError(
+                    f"{name} of ClassifierOutputs must be floats, one row per image, but "
+                    f"{column.dtype} of shape {list(column.shape)} came."
+                )
 
     def _check_head(self) -> None:
         if self.head is None:

@@ -12,6 +12,8 @@ from incognita.errors import InvalidDataError
 
 OUTPUTS = "outputs"
 LAYERS = "layers"
+DEVICES = ("cpu", "cuda", "mps", "xpu")
+_LONGEST_PROBLEM = 120
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Settings:
     Args:
         batch_size: Images per call of the network.
         precision: "bfloat16" runs matrix work in half the bits; what is recorded is float32.
-        device: As torch names it: "cpu", "cuda", "cuda:1".
+        device: As torch names it: "cpu", "cuda", "cuda:1", "mps", "xpu".
         workers: Local processes; 1 stands for this one.
     """
 
@@ -53,8 +55,19 @@ def _check_device(name: str) -> None:
         raise InvalidDataError(
             f"No device is called {name!r}; choose cpu, cuda or cuda:1."
         ) from error
+    if device.type not in DEVICES:
+        raise InvalidDataError(
+            f"Networks cannot be run on {name!r}; choose a device of {', '.join(DEVICES)}."
+        )
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InvalidDataError(f"{name} was asked for, but torch finds no GPU here; choose cpu.")
+    try:
+        (torch.ones(1, device=device) + 1).item()  # a name may be known and nothing behind it
+    except Exception as error:  # each kind of device fails in its own way
+        problem = " ".join(str(error).split())[:_LONGEST_PROBLEM]
+        raise InvalidDataError(
+            f"{name} was asked for, but torch cannot compute on it here ({problem}); choose cpu."
+        ) from error
 
 
 class PassCount(NamedTuple):

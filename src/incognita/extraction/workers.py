@@ -14,7 +14,7 @@ import pickle
 import signal
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -76,14 +76,32 @@ def run_in_workers(
             process = context.Process(
                 target=_work, args=(*shared, torch.get_num_threads(), writer), daemon=True
             )
-            process.start()
-            writer.close()  # so that the end of the process is the end of the pipe
             workers[reader] = process
+            with _interrupts_blocked():
+                process.start()
+            writer.close()  # so that the end of the process is the end of the pipe
         return _listen(workers, on_progress)
     finally:
         for process in workers.values():
-            process.terminate()
-            process.join()
+            if process.pid is not None:  # it was started
+                process.terminate()
+                process.join()
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Start a process so that Ctrl-C is left to its parent, even while it still imports torch.
+
+    Interrupts are blocked, which a process inherits, and not ignored: here one would be lost.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _listen(workers: dict[Connection, SpawnProcess], on_progress: Progress) -> PassCount:

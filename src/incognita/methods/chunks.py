@@ -31,8 +31,13 @@ def by_chunk(
     >>> by_chunk(lambda part: part * 2, torch.arange(3.0), rows=2)
     tensor([0., 2., 4.], dtype=torch.float64)
     """
-    parts = [function(*part).double() for part in chunks(*columns, rows=rows)]
-    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+    # one table from the start: small results, kept, would sit between large tables and part the
+    # memory these leave into pieces that fit none of the next
+    n = len(columns[0])
+    results = torch.empty(n, dtype=torch.float64, device=columns[0].device)
+    for first, part in zip(range(0, n, rows), chunks(*columns, rows=rows), strict=True):
+        results[first : first + rows] = function(*part)
+    return results
 
 
 def new_rows(

@@ -47,8 +47,8 @@ class Method(ABC):
     ) -> "Method":
         """Learn from outputs of the known training set (and of known validation data)."""
         held_out = known if validation is None else validation
-        learns_from_known = Needs.KNOWN in self.all_needs or Needs.VALIDATION not in self.all_needs
-        self.check(known if learns_from_known else held_out, is_fitting=True)
+        self.check(known, is_fitting=True)
+        self._check_labels(known, held_out)
         self.learn(known, held_out)
         self.settle(known, held_out)
         self._remember_widths(known)
@@ -77,10 +77,8 @@ class Method(ABC):
             "a linear head": (Needs.HEAD, outputs.head),
             "pooled layer features": (Needs.LAYERS, outputs.layers or None),
         }
-        if is_fitting:
-            asked["labels"] = (Needs.LABELS, outputs.labels)
-            if self.all_needs & Needs.KNOWN and not len(outputs):
-                raise InvalidDataError(f"{self.title} learns from known outputs, but none came.")
+        if is_fitting and self.all_needs & Needs.KNOWN and not len(outputs):
+            raise InvalidDataError(f"{self.title} learns from known outputs, but none came.")
         for what, (need, column) in asked.items():
             if need in self.all_needs and column is None:
                 raise InvalidDataError(
@@ -145,6 +143,17 @@ class Method(ABC):
     def _check_fitted(self) -> None:
         if self._learns() and not self.state():
             raise InvalidDataError(f"{self.title} is not fitted yet; call fit(known) first.")
+
+    def _check_labels(self, known: ClassifierOutputs, held_out: ClassifierOutputs) -> None:
+        """Refuse outputs without classes; who learns from held-out ones alone needs theirs."""
+        is_of_known = Needs.KNOWN in self.all_needs or Needs.VALIDATION not in self.all_needs
+        part = known if is_of_known else held_out
+        if Needs.LABELS in self.all_needs and part.labels is None:
+            whose = "outputs" if part is known else "validation outputs"
+            raise InvalidDataError(
+                f"{self.title} needs labels, but the {whose} have none; give the classes of those "
+                f"images, or choose a method without labels such as energy."
+            )
 
     def _learns(self) -> bool:
         kind = type(self)

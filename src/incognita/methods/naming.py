@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.methods import METHODS
 from incognita.methods.method import Method
@@ -39,9 +41,10 @@ def _n_words_of_first(parts: Sequence[Part]) -> int:
     for n in range(len(parts), 0, -1):
         name = "+".join(word for word, _ in parts[:n])
         is_one_name = all(parameters is None for _, parameters in parts[: n - 1])
-        if name in METHODS.homes and is_one_name:
-            if n == len(parts) or "then" in _parameter_names(name):
-                return n
+        if name not in METHODS.homes or not is_one_name:
+            continue
+        if n == len(parts) or "then" in _parameter_names(name):
+            return n
     first = parts[0][0]
     if first not in METHODS.homes:
         raise unknown_name("method", first, METHODS.homes)
@@ -58,13 +61,17 @@ def _make(name: str, parameters: Mapping[str, Any]) -> Method:
     for parameter in parameters:
         if parameter not in known:
             raise unknown_name(f"parameter of {name}", parameter, known)
-    values = {
-        parameter: tuple(value) if isinstance(value, list) else value
-        for parameter, value in parameters.items()
-    }
+    values = {parameter: _plain(value) for parameter, value in parameters.items()}
     check_types(name, kind, values)
     method: Method = kind(**values)
     return method
+
+
+def _plain(value: Any) -> Any:
+    """Give a list as a tuple and a number of numpy as one of Python: people mean the same."""
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _parameter_names(name: str) -> list[str]:

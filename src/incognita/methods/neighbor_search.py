@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from incognita.methods.chunks import chunks, new_rows
+from incognita.methods.chunks import by_chunk, chunks, new_rows
 from incognita.methods.neighbor_candidates import (
     Bank,
     BFloat16,
@@ -52,8 +52,7 @@ def largest_products(queries: Float[Tensor, "m d"], bank: Bank, k: int) -> Float
 
 def inverse_lengths(features: Float[Tensor, "n d"]) -> Float[Tensor, "n"]:
     """Give 1 / length of each row in float64; a row of zeros, which has no direction, gets 0."""
-    parts = [torch.linalg.vector_norm(part.double(), dim=1) for (part,) in chunks(features)]
-    lengths = torch.cat(parts) if parts else features.new_zeros(0, dtype=torch.float64)
+    lengths = by_chunk(lambda part: torch.linalg.vector_norm(part.double(), dim=1), features)
     return torch.where(lengths > 0, 1 / lengths, 0.0)
 
 

@@ -71,7 +71,7 @@ class OpenMax(Method):
 
     def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         self.means_, counts = _correct_means(known)
-        self.distances_ = _correct_distances(known, self.means_)
+        self.distances_ = _correct_distances(known, self.means_, int(counts.sum()))
         self.offsets_ = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
     def settle(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
@@ -128,11 +128,15 @@ def _correct_means(
 
 
 def _correct_distances(
-    known: ClassifierOutputs, means: Float[Tensor, "classes classes"]
+    known: ClassifierOutputs, means: Float[Tensor, "classes classes"], n: int
 ) -> Float[Tensor, "correct"]:
-    """Measure distances to the mean of the class; class after class, rising in each."""
-    parts = [(_distances(x, means[c]), c) for x, c in _correct_rows(known)]
-    distances, classes = (torch.cat(column) for column in zip(*parts, strict=True))
+    """Measure distances of n rows to the mean of the class; class after class, rising in each."""
+    distances, classes = means.new_empty(n), torch.empty(n, dtype=torch.int64, device=means.device)
+    first = 0
+    for logits, labels in _correct_rows(known):
+        part = slice(first, first + len(labels))
+        distances[part], classes[part] = _distances(logits, means[labels]), labels
+        first += len(labels)
     rising = distances.argsort()
     return distances[rising[classes[rising].argsort(stable=True)]]
 

@@ -1,6 +1,6 @@
 """Weights on disk, safetensors or `torch.load(weights_only=True)`, into a network."""
 
-import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from incognita.errors import InvalidDataError, MissingDataError
 
 _WRAPPED_UNDER = ("state_dict", "model_state_dict", "model", "net")
+_LONGEST_REASON = 120
 _PREFIXES = ("module.", "_orig_mod.")  # what replicas and compilation put before each name
 
 
@@ -72,10 +73,9 @@ def _safetensors(path: Path) -> dict[str, Any]:
 def _pickled(path: Path) -> Mapping[str, Any]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:  # garbage ends in whatever the unpickler stumbles over
         raise InvalidDataError(
-            f"{path} could not be read as plain weights ({reason}); save the network's "
+            f"{path} could not be read as plain weights ({_reason(error)}); save the network's "
             f"state_dict() or a safetensors file, because whole pickled objects are not opened."
         ) from error
     if not isinstance(content, Mapping):
@@ -84,3 +84,12 @@ def _pickled(path: Path) -> Mapping[str, Any]:
             f"state_dict() there."
         )
     return content
+
+
+def _reason(error: Exception) -> str:
+    """Shorten what torch says: it colors its text and goes on about its own options."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    if found := re.search(r"Unsupported global: GLOBAL (\S+)", plain):
+        return f"it holds a {found[1]}"
+    first = re.split(r"\.\s|\n", plain)[0][:_LONGEST_REASON].rstrip(".")
+    return f"{type(error).__name__}: {first}".removesuffix(": ")

@@ -55,6 +55,7 @@ def load_digits_classifier() -> WrappedClassifier:
     weights = read_weights(WEIGHTS)
     network = build_digits_classifier(len(weights.class_names))
     load_weights(network, weights)
+    network.eval()
     return wrap_classifier(
         network,
         preprocess=Preprocessing(size=(8, 8), mean=PIXEL_MEAN, std=PIXEL_STD),

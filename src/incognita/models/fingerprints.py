@@ -34,17 +34,6 @@ def hash_weights(module: nn.Module) -> str:
     return _hash_module(module, set())
 
 
-def version_of(module: nn.Module) -> tuple[tuple[int, int], ...] | None:
-    """Give numbers that change when a weight is replaced or written to; None where torch has none.
-
-    A write through `tensor.data` is the one torch does not count.
-    """
-    try:
-        return tuple((tensor.data_ptr(), tensor._version) for _, tensor in _tensors(module))
-    except RuntimeError:  # inference tensors count no versions
-        return None
-
-
 def describe_callable(function: Callable[..., Any]) -> str:
     """Name a callable and what it depends on, for the key of stored outputs.
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 
 @dataclass(frozen=True)
 class ModelOptions:
@@ -14,3 +16,4 @@ class ModelOptions:
     class_names: tuple[str, ...] | None = None
     preprocess: Callable[..., Any] | None = None
     layers: tuple[str, ...] | None = None
+    example: Tensor | None = None

@@ -83,6 +83,7 @@ def load_terra_classifier() -> WrappedClassifier:
     weights = read_weights(WEIGHTS)
     network = build_terra_classifier(len(weights.class_names))
     load_weights(network, weights)
+    network.eval()
     return wrap_classifier(
         network,
         preprocess=Preprocessing(size=(32, 32), mean=PIXEL_MEAN, std=PIXEL_STD),

@@ -59,7 +59,7 @@ def trace(
     Without an example, noise is preprocessed at the usual sizes until the network takes it.
     """
     if example is not None:
-        return _watch(module, like_weights(module, example), keep)
+        return _watch_given(module, like_weights(module, example), keep)
     problems: list[str] = []
     tried: list[tuple[int, ...]] = []
     for side in _SIDES:
@@ -69,7 +69,7 @@ def trace(
                 tried.append(tuple(candidate.shape))
                 return _watch(module, candidate, keep)
         except Exception as error:  # whatever a network says about an input it cannot take
-            problems.append(" ".join(f"{type(error).__name__}: {error}".split())[:200])
+            problems.append(_in_short(error))
     raise InvalidDataError(
         f"The network took none of the example batches of shape {tried} ({problems[-1]}); "
         f"pass example=, a preprocessed batch that it takes."
@@ -98,6 +98,21 @@ def _noise(preprocess: Callable[..., Any], side: int) -> Tensor:
     rng = np.random.default_rng(side)
     images = rng.integers(0, 256, (_ROWS, side, side, 3), dtype=np.uint8)
     return torch.stack([torch.as_tensor(preprocess(image)) for image in images])
+
+
+def _in_short(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+
+def _watch_given(module: nn.Module, example: Tensor, keep: Callable[[nn.Module], bool]) -> Trace:
+    try:
+        return _watch(module, example, keep)
+    except Exception as error:
+        raise InvalidDataError(
+            f"The network does not take the example batch of shape {list(example.shape)} "
+            f"({_in_short(error)}); give pictures of the size it was made for, or a preprocessing "
+            f"that makes them so."
+        ) from error
 
 
 def _watch(module: nn.Module, example: Tensor, keep: Callable[[nn.Module], bool]) -> Trace:

@@ -4,7 +4,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from incognita.containers.classification import Head
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.models.adapter import Forward
-from incognita.models.fingerprints import describe_callable, hash_weights, version_of
+from incognita.models.fingerprints import describe_callable, hash_weights
 from incognita.models.head_finding import (
     Place,
     could_be_head,
@@ -26,6 +26,7 @@ from incognita.models.head_finding import (
 )
 from incognita.models.importing import importable
 from incognita.models.layer_finding import find_layers, tap_layers
+from incognita.models.modes import evaluating
 from incognita.models.preprocessing import Preprocessing
 from incognita.models.taps import Change, Tap, attach_input, attach_output
 from incognita.models.tracing import Trace, trace
@@ -52,7 +53,6 @@ class WrappedClassifier:
     head_reason: str | None = None
     numerator: str | None = None
     source: Path | None = None
-    _hashed: tuple[Any, str] | None = field(default=None, repr=False)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -68,11 +68,12 @@ class WrappedClassifier:
 
     @property
     def weights_hash(self) -> str:
-        """The sha256 of the network; computed again when a weight was written to."""
-        version = version_of(self.module)
-        if self._hashed is None or version is None or self._hashed[0] != version:
-            self._hashed = version, hash_weights(self.module)
-        return self._hashed[1]
+        """The sha256 of the network as it is now.
+
+        It is computed each time, 29 ms for a ResNet-18: torch does not count writes through
+        `tensor.data`, which is how averages of weights are kept.
+        """
+        return hash_weights(self.module)
 
     def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> Tensor:
         """Turn one uint8 RGB image into what the network takes."""
@@ -80,15 +81,16 @@ class WrappedClassifier:
         return tensor if isinstance(tensor, Tensor) else torch.as_tensor(tensor)
 
     def forward(self, batch: Tensor, *, replace_map: tuple[str, Change] | None = None) -> Forward:
-        """Call the network once on a preprocessed batch; gradients flow to it where enabled."""
-        if self.module.training:
-            self.module.eval()
+        """Call the network once on a preprocessed batch; gradients flow to it where enabled.
+
+        It runs in evaluation mode, whatever mode it is in before and after.
+        """
         layer, change = replace_map or (None, None)
         if layer is not None and layer not in self.layers:
             raise unknown_name("layer", layer, self.layers)
         maps: dict[str, Tensor] = {}
         found: dict[str, Tensor] = {}
-        with ExitStack() as hooks:
+        with evaluating(self.module), ExitStack() as hooks:
             for tap in self.taps:
                 own = change if tap.layer == layer else None
                 hooks.callback(tap.attach(self.module, maps, own))
@@ -122,9 +124,8 @@ class WrappedClassifier:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle together with the file that defines the network, which a worker must import."""
-        state = {**self.__dict__, "_hashed": None}
         try:
-            return _unpickled, (self.source, pickle.dumps(state))
+            return _unpickled, (self.source, pickle.dumps(self.__dict__))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InvalidDataError(
                 f"{self.name} cannot be sent to another process ({error}); define its network and "
@@ -145,8 +146,9 @@ def wrap_classifier(
 ) -> WrappedClassifier:
     """Make a classifier of any network; its linear head is found by what its output is.
 
-    The network is put into evaluation mode and called on a small example, twice. One that has no
-    linear head is wrapped too: `head` is then None and `head_reason` says why.
+    The network is called on a small example, twice, in evaluation mode; the mode it was in comes
+    back. One that has no linear head is wrapped too: `head` is then None and `head_reason` says
+    why.
 
     Args:
         module: The network; gives logits [n, classes], alone, in a tuple, or as `logits`.
@@ -164,10 +166,12 @@ def wrap_classifier(
     >>> classifier.head.weight.shape, classifier.class_names[9]
     (torch.Size([10, 3072]), 'class 9')
     """
-    module = _bare(module).eval()
+    module = _bare(module)
     preprocess = Preprocessing() if preprocess is None else preprocess
-    seen = trace(module, preprocess, example, keep=could_be_head)
-    found = find_head(module, seen, n_classes=None if class_names is None else len(class_names))
+    expected = None if class_names is None else len(class_names)
+    with evaluating(module):
+        seen = trace(module, preprocess, example, keep=could_be_head)
+        found = find_head(module, seen, n_classes=expected)
     n_classes = take_logits(seen.output, found.place).shape[1]
     _check_numerator(module, seen, numerator, n_classes)
     names = class_names or tuple(f"class {k}" for k in range(n_classes))

@@ -9,6 +9,7 @@ from torch.nn.functional import normalize
 
 from incognita.containers.classification import Head
 from incognita.errors import InvalidDataError
+from incognita.models.modes import evaluating
 from incognita.models.probes import linear_layer
 from incognita.models.tracing import like_weights
 from incognita.models.wrapping import WrappedClassifier, wrap_classifier
@@ -81,9 +82,8 @@ def embed_classes(
     model: Any, tokenizer: Callable[..., Any], class_names: Sequence[str], templates: Sequence[str]
 ) -> Float[Tensor, "classes d"]:
     """Average the normalized embeddings of all templates of each class, and normalize again."""
-    model.eval()
     rows = []
-    with torch.no_grad():
+    with evaluating(model), torch.no_grad():
         for class_name in class_names:
             texts = [template.format(class_name) for template in templates]
             tokens = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")

@@ -1,6 +1,6 @@
 """From a model and a benchmark to the ranking of methods: one pass, then arithmetic."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from incognita.benchmarks.benchmark import Benchmark
@@ -8,16 +8,13 @@ from incognita.benchmarks.loading import load_benchmark
 from incognita.errors import InvalidDataError
 from incognita.extraction.output_store import OutputStore
 from incognita.extraction.records import Settings
-from incognita.methods.method import Method
 from incognita.results.result_store import ResultStore
-from incognita.running.asked_methods import ask
+from incognita.running.asked_methods import Methods, ask
 from incognita.running.assessment import Assessment, Options
 from incognita.running.evaluation import Evaluation
 from incognita.running.networks import OneModel, networks_of, offer_of
 from incognita.running.parts import check_parts
 from incognita.running.passes import Passes, Progress
-
-Methods = str | Sequence[str | Method] | Mapping[str, Method]
 
 
 def evaluate(

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from incognita.benchmarks.benchmark import Benchmark
+from incognita.benchmarks.dataset import Dataset
 from incognita.benchmarks.opening import plain
 from incognita.errors import InvalidDataError
 from incognita.models.adapter import Classifier
@@ -61,7 +62,7 @@ def _refuse_another_order(network: Classifier, benchmark: Benchmark) -> None:
 
 def _network(model: object, benchmark: Benchmark, weights: Path | None) -> Classifier:
     if isinstance(model, str):
-        return load_model(model, weights=weights)
+        return load_model(model, weights=weights, example=_example(benchmark))
     if isinstance(model, nn.Module):
         classes = tuple(benchmark.classes)
         return wrap_classifier(model, class_names=classes, example=_example(benchmark))
@@ -78,13 +79,19 @@ def offer_of(networks: Sequence[Classifier], benchmark: Benchmark) -> Offer:
     first = networks[0]
     return Offer(
         has_head=first.head is not None,
-        has_layers=bool(first.layers),
+        n_layers=len(first.layers),
         has_numerators=getattr(first, "numerator", None) is not None,
         has_members=len(networks) > 1,
         has_train=benchmark.train is not None,
-        has_labels=benchmark.train is not None and benchmark.train.labels is not None,
+        has_train_labels=_has_labels(benchmark.train),
+        has_validation=benchmark.validation is not None,
+        has_validation_labels=_has_labels(benchmark.validation),
         head_reason=getattr(first, "head_reason", None),
     )
+
+
+def _has_labels(dataset: Dataset | None) -> bool:
+    return dataset is not None and dataset.labels is not None
 
 
 def _example(benchmark: Benchmark) -> Tensor | None:

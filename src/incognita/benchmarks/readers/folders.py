@@ -3,20 +3,35 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from incognita.errors import MissingDataError
 
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"})
+SUFFIXES = frozenset(
+    {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"} | {".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
+)
 
 
-def list_images(folder: Path) -> tuple[str, ...]:
-    """List the images of a folder and of those below it, as sorted paths relative to it.
+class Listing(NamedTuple):
+    """The files of a folder and of those below it, as sorted paths relative to it.
 
-    Hidden files and folders are left out; links to folders are followed, each folder once.
+    `left_out` are the ones that are no images by their suffix; hidden files are in neither.
     """
+
+    images: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def list_files(folder: Path) -> Listing:
+    """List a folder; hidden folders are not entered, links to folders are followed, each once."""
     if not folder.is_dir():
         raise MissingDataError(f"There is no folder {folder}; put the images there.")
-    return tuple(sorted(_walk(folder)))
+    images: list[str] = []
+    left_out: list[str] = []
+    for path in _walk(folder):
+        is_image = Path(path).suffix.lower() in SUFFIXES
+        (images if is_image else left_out).append(path)
+    return Listing(tuple(sorted(images)), tuple(sorted(left_out)))
 
 
 def _walk(folder: Path) -> Iterator[str]:
@@ -25,7 +40,7 @@ def _walk(folder: Path) -> Iterator[str]:
         folders[:] = sorted(name for name in folders if _is_new(Path(here, name), seen))
         below = Path(here).relative_to(folder)
         for name in files:
-            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+            if not name.startswith("."):
                 yield (below / name).as_posix()
 
 

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +25,8 @@ class FileDataset:
     """Images in files; `image_ids` are their paths below `root`.
 
     Any format that Pillow reads becomes RGB as OpenOOD does it: the first frame, transparency
-    dropped, and the EXIF orientation ignored. A truncated file is an error, never half an image.
+    dropped, and the EXIF orientation ignored. Gray of 16 bits is scaled to 8. A truncated file is
+    an error, never half an image.
 
     Args:
         name: Of the set, in messages.
@@ -87,11 +89,35 @@ class FileDataset:
 
 
 def identities(dataset: Dataset) -> frozenset[str]:
-    """Give what tells two images apart: the whole path of a file, the id of another image."""
-    if isinstance(dataset, FileDataset):
-        root = os.path.abspath(dataset.root)  # noqa: PTH100 - links are kept as they are
-        return frozenset(f"{root}/{image}" for image in dataset.image_ids)
-    return frozenset(dataset.image_ids)
+    """Give what tells two images apart: where a file really is, or the id of another image.
+
+    Links to folders and to files are followed, by one look into each folder.
+    """
+    if not isinstance(dataset, FileDataset):
+        return frozenset(dataset.image_ids)
+    parts = [path.rpartition("/") for path in dataset.image_ids]
+    folders = {parent: _RealFolder.at(dataset.root / parent) for parent in {p for p, _, _ in parts}}
+    return frozenset(folders[parent].path_of(name) for parent, _, name in parts)
+
+
+class _RealFolder(NamedTuple):
+    """Where a folder really is, and the names of the links in it."""
+
+    path: str
+    links: frozenset[str]
+
+    @classmethod
+    def at(cls, folder: Path) -> "_RealFolder":
+        try:
+            with os.scandir(folder) as entries:
+                links = frozenset(entry.name for entry in entries if entry.is_symlink())
+        except OSError:
+            links = frozenset()
+        return cls(os.path.realpath(folder), links)
+
+    def path_of(self, name: str) -> str:
+        path = f"{self.path}/{name}"
+        return os.path.realpath(path) if name in self.links else path
 
 
 def load_image(path: Path) -> Shaped[np.ndarray, "height width 3"]:
@@ -100,15 +126,24 @@ def load_image(path: Path) -> Shaped[np.ndarray, "height width 3"]:
 
     try:
         with Image.open(path) as image:
-            # it changes no pixel of an RGB copy, but Pillow would warn of it each time
-            image.info.pop("transparency", None)
-            return np.asarray(image.convert("RGB"))
+            return _rgb(image)
     except FileNotFoundError as error:
         raise MissingDataError(f"There is no image at {path}; put it there.") from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise InvalidDataError(
             f"{path} cannot be read as an image ({error}); replace the file."
         ) from error
+
+
+def _rgb(image: Any) -> Shaped[np.ndarray, "height width 3"]:
+    if image.mode in ("I", "F"):
+        raise ValueError(f"nobody knows what white is in mode {image.mode}; save 8 or 16 bits")
+    if image.mode.startswith("I;16"):  # Pillow would cut off whatever is above 255
+        levels = np.rint(np.asarray(image) / 257).astype(np.uint8)
+        return np.repeat(levels[:, :, None], 3, axis=2)
+    # it changes no pixel of an RGB copy, but Pillow would warn of it each time
+    image.info.pop("transparency", None)
+    return np.asarray(image.convert("RGB"))
 
 
 def are_present(root: Path, paths: Sequence[str]) -> Bool[np.ndarray, "n"]:
