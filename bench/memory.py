@@ -40,8 +40,7 @@ N_SCORED = 1000
 BAR = at_most(8.0)
 # percentiles are taken of 2^26 activations: of all rows of the first size, half of the second
 SIZES = (32_768, 65_536)
-FEWER = (16_384, 32_768)  # where time grows with the square of the features, or nearly
-FEWEST = (8_192, 16_384)
+FEWER = (8_192, 16_384)  # where rows cost much time, or nothing is learned from them
 WARM_UP = (4096, 64)  # imports and compiles, in almost no memory
 BLOCK = 4096
 INTERVAL_S = 0.001
@@ -53,34 +52,34 @@ class Case:
 
     name: str
     sizes: tuple[int, int] = SIZES
-    n_classes: int = N_CLASSES
+    d: int = D
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
         given = [f"{name} {value}" for name, value in self.parameters.items()]
-        few = [f"{self.n_classes} classes"] if self.n_classes != N_CLASSES else []
-        return ", ".join([self.name, *few, *given])
+        return ", ".join([self.name, *([f"d {self.d}"] if self.d != D else []), *given])
 
 
-SPECIAL = {
-    "opengan": Case("opengan", parameters={"epochs": 1}),  # memory does not depend on them
-    **{
-        name: Case(name, FEWER)
-        for name in ("mds", "mds-ensemble", "rmds", "ssd", "ddu", "vim", "residual", "gram")
-    },
-}
+TAKES_LONG = ("mds", "mds-ensemble", "rmds", "ssd", "ddu", "vim", "residual", "gram", "adascale",
+              "relation")  # fmt: skip
 MORE = (
     Case("react+knn"),
-    Case("ash-s+openmax"),
-    Case("vra+mds", FEWER),
+    Case("ash-s+mds", FEWER),
     Case("nnguide", parameters={"share": 1.0}),
-    Case("ddu", FEWEST, n_classes=64),  # the most classes that have covariances of their own
+    Case("ddu", FEWER, d=512),  # a covariance for each class: nearly the 2 GiB that it allows
 )
 
 
 def cases() -> list[Case]:
-    return [*(SPECIAL.get(name, Case(name)) for name in list_methods()), *MORE]
+    return [*map(case_of, list_methods()), *MORE]
+
+
+def case_of(name: str) -> Case:
+    learns = load_method(name).all_needs & (Needs.KNOWN | Needs.VALIDATION)
+    # memory does not depend on epochs
+    parameters = {"epochs": 1} if name == "opengan" else {}
+    return Case(name, FEWER if name in TAKES_LONG or not learns else SIZES, parameters=parameters)
 
 
 def rows() -> list[Row]:
@@ -107,7 +106,7 @@ def measured(folder: Path, case: Case) -> tuple[float, dict[int, int]]:
     for n in case.sizes:
         return_free_memory()
         with peak_of_anonymous_memory() as peak:
-            use(case, folder, n, D)
+            use(case, folder, n, case.d)
         peaks[n] = peak[0]
     return time.process_time() - start, peaks
 
@@ -115,14 +114,14 @@ def measured(folder: Path, case: Case) -> tuple[float, dict[int, int]]:
 def use(case: Case, folder: Path, n: int, d: int) -> None:
     """Fit, change a parameter that leaves what was learned, and score."""
     method = load_method(case.name, **case.parameters)
-    known = equipped(mapped_outputs(folder, n, case.n_classes, d), method, is_fitting=True)
+    known = equipped(mapped_outputs(folder, n, d), method, is_fitting=True)
     method.fit(known)
     for name, values in reversed(method.search_space.items()):
         if method.invalidates.get(name) is Refit.SETTLE:
             other = next(value for value in values if value != method.parameters()[name])
             method.with_parameters(known, **{name: other})
             break
-    method.score(equipped(mapped_outputs(folder, N_SCORED, case.n_classes, d), method))
+    method.score(equipped(mapped_outputs(folder, N_SCORED, d), method))
 
 
 @contextmanager
@@ -153,15 +152,15 @@ def write_outputs(folder: Path, n: int) -> None:
                 column.numpy().tofile(file)
 
 
-def mapped_outputs(folder: Path, n: int, n_classes: int, d: int) -> ClassifierOutputs:
+def mapped_outputs(folder: Path, n: int, d: int) -> ClassifierOutputs:
     features = mapped(folder / "features", n, D)[:, :d]
-    weight = outputs(1, n_classes, D, seed=0).head.weight[:, :d]
+    weight = outputs(1, N_CLASSES, D, seed=0).head.weight[:, :d]
     return ClassifierOutputs(
         tuple(f"train/n{k % 1000:08d}/n{k % 1000:08d}_{k}.JPEG" for k in range(n)),
-        mapped(folder / "logits", n, N_CLASSES)[:, :n_classes],
+        mapped(folder / "logits", n, N_CLASSES),
         features,
-        mapped(folder / "labels", n, 1, torch.int64).flatten() % n_classes,
-        Head(weight, torch.zeros(n_classes)),
+        mapped(folder / "labels", n, 1, torch.int64).flatten(),
+        Head(weight, torch.zeros(N_CLASSES)),
         {"stem": features[:, : d // 8], "last": features},
     )
 

@@ -104,7 +104,7 @@ class OODL(Method):
         n_components = self._count_components(rows.shape[1])
         spread, self.mean_ = torch.std_mean(rows, dim=0, correction=0)
         scale = torch.where(spread > 0, spread, 1.0)
-        rows = (rows - self.mean_) / scale
+        rows = (rows - self.mean_).div_(scale)
         _, directions = torch.linalg.eigh(rows.T @ rows)  # ascending: the leading ones come last
         self.projection_ = (directions[:, -n_components:] / scale[:, None]).contiguous()
 

@@ -111,7 +111,7 @@ class OpenGAN(Method):
             spread, self.mean_ = torch.std_mean(rows.double(), dim=0, correction=0)
             self.scale_ = torch.where(spread > 0, spread, 1.0)
             with _one_thread():
-                self.discriminators_ = self._train(((rows - self.mean_) / self.scale_).float())
+                self.discriminators_ = self._train((rows - self.mean_).div_(self.scale_).float())
 
     def settle(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         if f"{self.epochs}.0.weight" not in self.discriminators_:
