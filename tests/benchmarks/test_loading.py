@@ -44,13 +44,15 @@ def test_an_own_benchmark_is_one_file_in_any_folder(tmp_path):
     assert not benchmark.is_partial
 
 
-def test_paths_begin_at_the_folder_given_then_at_incognita_data(tmp_path, monkeypatch):
+def test_paths_begin_at_the_folder_given_then_at_that_of_the_file(tmp_path, monkeypatch):
     write_street(tmp_path / "data")
     path = tmp_path / "elsewhere.toml"
     path.write_text(STREET)
     assert len(load_benchmark(str(path), data=tmp_path / "data").test.image_ids) == 6
-    monkeypatch.setenv("INCOGNITA_DATA", str(tmp_path / "data"))
-    assert len(load_benchmark(path).test.image_ids) == 6
+    beside = tmp_path / "data" / "beside.toml"
+    beside.write_text(STREET)
+    monkeypatch.setenv("INCOGNITA_DATA", str(tmp_path))  # that is for the benchmarks we ship
+    assert len(load_benchmark(beside).test.image_ids) == 6
     with pytest.raises(MissingDataError, match="There is no data folder"):
         load_benchmark(path, data=tmp_path / "absent")
 

@@ -37,8 +37,8 @@ def load_benchmark(
 
     Args:
         name_or_path: Such as `openood/cifar10`, or `mine/street.toml`.
-        data: The folder that relative paths begin at; by default that of INCOGNITA_DATA, or the
-            one the TOML file lies in.
+        data: The folder that relative paths begin at; by default the one a TOML file of your own
+            lies in, and that of INCOGNITA_DATA for ours.
         limit: At most so many images of each set, in the proportions of their classes; of the
             training set ten times as many, since methods learn little from a few rows of a class.
         seed: Of that draw.
@@ -74,7 +74,9 @@ def surroundings(
 ) -> Surroundings:
     """Settle where the files of a benchmark are and what its classes are called."""
     definition = found.definition
-    folder = Path(data or os.environ.get("INCOGNITA_DATA") or found.path.parent)
+    # a file of one's own speaks of its neighbors, whatever folder the shipped ones are given
+    named = os.environ.get("INCOGNITA_DATA") if found.is_shipped else None
+    folder = Path(data or named or found.path.parent)
     reads_files = any(entry.reads_files for entry in definition.set)
     if reads_files and found.is_shipped and folder == found.path.parent:
         raise MissingDataError(

@@ -50,7 +50,7 @@ def check_command(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="The folder with the data; by default INCOGNITA_DATA, or the one of the TOML file."
+            help="The folder with the data; by default that of the TOML file, for ours INCOGNITA_DATA."
         ),
     ] = None,
     as_json: AsJson = False,
