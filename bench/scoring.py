@@ -8,7 +8,7 @@ import torch
 from bench.harness import Row, Run, at_least, compare, measure, peer
 from bench.toy_outputs import outputs
 from incognita.containers.classification import ClassifierOutputs
-from incognita.kernels.weibull import fit_weibull
+from incognita.kernels.weibull import fit_tails
 from incognita.methods import load_method
 
 N_CLASSES, D, TAIL = 1000, 512, 20
@@ -92,8 +92,9 @@ def pytorch_ood_gradnorm(layer: torch.nn.Linear, few: ClassifierOutputs) -> Run:
 def openmax_fit() -> list[Row]:
     rng = np.random.default_rng(0)
     tails = np.sort(5 + 3 * rng.weibull(2.5, (N_CLASSES, TAIL)), axis=1)
+    offsets = np.arange(0, tails.size + 1, TAIL)
     cases: dict[str, Run | None] = {
-        "incognita": lambda: fit_weibull(tails),
+        "incognita": lambda: fit_tails(tails.ravel(), offsets, TAIL, 1.0),
         "libmr": peer("libmr", lambda: libmr_fit(tails)),
     }
     part = f"Weibull tails of {N_CLASSES} classes x {TAIL}"
@@ -111,8 +112,11 @@ def libmr_fit(tails: np.ndarray) -> Run:
 
 
 def openmax_score(known: ClassifierOutputs, test: ClassifierOutputs) -> list[Row]:
+    from scipy.spatial.distance import euclidean
+
     ours = load_method("openmax").fit(known)
-    few = test[torch.arange(len(test)) < 20]
+    n = 100
+    few = test[torch.arange(len(test)) < n]
     centers = torch.stack(
         [known.logits[known.labels == c].mean(0) for c in range(N_CLASSES)]
     ).numpy()
@@ -125,7 +129,7 @@ def openmax_score(known: ClassifierOutputs, test: ClassifierOutputs) -> list[Row
             order = {c: k for k, c in enumerate(row.argsort()[::-1][:3])}
             kept, taken = [], []
             for c in range(N_CLASSES):
-                distance = np.linalg.norm(centers[c] - row)
+                distance = euclidean(centers[c], row)
                 weight = 1 - math.exp(-((distance / 30) ** 2))
                 share = (3 - order[c]) / 3 if c in order else 0.0
                 value = row[c] * (1 - weight * share)
@@ -136,7 +140,7 @@ def openmax_score(known: ClassifierOutputs, test: ClassifierOutputs) -> list[Row
         return scores
 
     cases: dict[str, Run | None] = {"incognita": lambda: ours.score(few), "loop, as OpenOOD": loop}
-    part = f"OpenMax scores, {N_CLASSES} classes, 20 rows"
+    part = f"OpenMax scores, {N_CLASSES} classes, {n} rows"
     bars = {"loop, as OpenOOD": at_least(300)}
     return compare(part, cases, measure(cases), ours="incognita", bars=bars)
 

@@ -50,7 +50,7 @@ def check_command(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="The folder with the data; by default that of the TOML file, for ours INCOGNITA_DATA."
+            help="The folder with the data; by default that of the TOML file, or INCOGNITA_DATA."
         ),
     ] = None,
     as_json: AsJson = False,
