@@ -11,7 +11,7 @@ import torch
 import torchvision
 
 import incognita
-from bench.harness import Row, Run, at_least, at_most, compare, measure, timed
+from bench.harness import Measurement, Row, Run, at_least, at_most, compare, measure, timed
 from bench.toy_outputs import outputs
 from incognita.benchmarks.dataset import ArrayDataset
 from incognita.containers.classification import ClassifierOutputs
@@ -22,7 +22,7 @@ from incognita.methods.method import Method
 from incognita.models.adapter import Classifier
 from incognita.models.wrapping import wrap_classifier
 
-N, BATCH, N_BANK = 512, 128, 10_000
+N, BATCH, N_BANK = 256, 128, 10_000
 TWENTY = (
     "msp", "max-logit", "energy", "temperature", "entropy", "gen", "kl-matching", "gradnorm", "mds",
     "rmds", "react", "ash-s", "dice", "scale", "vim", "residual", "knn", "she", "fdbd", "nci",
@@ -89,15 +89,19 @@ def against_passes(
         "plain forward pass": plain,
         "one pass that keeps logits, features, layers": keeping,
         "the same, and twenty cached scores": with_scores,
-        "a pass per method": pass_per_method,
     }
-    bars = {
-        "the same, and twenty cached scores": at_most(1.05),
-        "a pass per method": at_least(18 * 1.05),
-    }
+    bars = {"the same, and twenty cached scores": at_most(1.05)}
     measured = measure(cases, rounds=3)
+    start = time.process_time()
+    pass_per_method()  # a minute: once is enough
+    cases["a pass per method"] = pass_per_method
+    measured["a pass per method"] = Measurement(time.process_time() - start, None)
     part = f"ResNet-18, {N} images of 32 x 32"
-    return compare(part, cases, measured, ours="plain forward pass", bars=bars)
+    rows = compare(part, cases, measured, ours="plain forward pass", bars=bars)
+    ours = "the same, and twenty cached scores"
+    few = {name: cases[name] for name in (ours, "a pass per method")}
+    bars = {"a pass per method": at_least(18)}
+    return rows + compare("for twenty methods", few, measured, ours=ours, bars=bars)
 
 
 def precision(classifier: Classifier, dataset: ArrayDataset) -> list[Row]:
