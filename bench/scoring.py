@@ -115,7 +115,7 @@ def openmax_score(known: ClassifierOutputs, test: ClassifierOutputs) -> list[Row
     from scipy.spatial.distance import euclidean
 
     ours = load_method("openmax").fit(known)
-    n = 100
+    n = 400
     few = test[torch.arange(len(test)) < n]
     centers = torch.stack(
         [known.logits[known.labels == c].mean(0) for c in range(N_CLASSES)]
@@ -147,7 +147,7 @@ def openmax_score(known: ClassifierOutputs, test: ClassifierOutputs) -> list[Row
 
 def kl_matching(known: ClassifierOutputs, test: ClassifierOutputs) -> list[Row]:
     ours = load_method("kl-matching").fit(known)
-    n = 10
+    n = 40
     few = test[torch.arange(len(test)) < n]
     probabilities = few.logits.double().softmax(1).numpy()
     predicted = known.logits.argmax(1)
