@@ -21,7 +21,33 @@ from incognita.shapes import Float
 
 
 @dataclass(eq=False)
-class ODIN(Method):
+class _ConfidenceStep(Method):
+    """What the two methods share that look at the logits after a step towards the answer."""
+
+    temperature: int | float = 1000.0
+    epsilon: int | float = 0.0014
+    needs: ClassVar[Needs] = Needs.LOGITS
+    search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "temperature": (1.0, 10.0, 100.0, 1000.0),
+        "epsilon": (0.0014, 0.0028),
+    }
+
+    def __post_init__(self) -> None:
+        _check_step(self.title, temperature=self.temperature, epsilon=self.epsilon)
+
+    def probes(self) -> tuple[Probe, ...]:
+        # 1000 and 1000.0 ask for the same step and must have the same key
+        step = InputStep(float(self.epsilon), float(self.temperature))
+        return (step,) if self.epsilon > 0 else ()
+
+    def _stepped_logits(self, outputs: ClassifierOutputs) -> Tensor:
+        self.check(outputs)
+        steps = self.probes()
+        return probe_column(outputs, steps[0], "logits") if steps else outputs.logits
+
+
+@dataclass(eq=False)
+class ODIN(_ConfidenceStep):
     r"""Doubt that is left after the input moved a little towards the model's own answer.
 
     Known images gain more confidence from such a step than unknown ones, and a high temperature
@@ -50,23 +76,8 @@ class ODIN(Method):
     [0.2689, 0.5]
     """
 
-    temperature: int | float = 1000.0
-    epsilon: int | float = 0.0014
-    needs: ClassVar[Needs] = Needs.LOGITS
-    search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "temperature": (1.0, 10.0, 100.0, 1000.0),
-        "epsilon": (0.0014, 0.0028),
-    }
-
-    def __post_init__(self) -> None:
-        _check_step(self.title, temperature=self.temperature, epsilon=self.epsilon)
-
-    def probes(self) -> tuple[Probe, ...]:
-        return _confidence_step(self.epsilon, self.temperature)
-
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        return _doubt(_stepped_logits(self, outputs), self.temperature)
+        return _doubt(self._stepped_logits(outputs), self.temperature)
 
 
 @dataclass(eq=False)
@@ -101,7 +112,7 @@ class ODINTemperature(Method):
 
 
 @dataclass(eq=False)
-class ODINMaxLogit(Method):
+class ODINMaxLogit(_ConfidenceStep):
     r"""The largest logit after ODIN's step of the input, negated.
 
     $$ s(x) = -\max_c f_c(\tilde x) / T $$
@@ -119,23 +130,8 @@ class ODINMaxLogit(Method):
     [-0.009, -0.002]
     """
 
-    temperature: int | float = 1000.0
-    epsilon: int | float = 0.0014
-    needs: ClassVar[Needs] = Needs.LOGITS
-    search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "temperature": (1.0, 10.0, 100.0, 1000.0),
-        "epsilon": (0.0014, 0.0028),
-    }
-
-    def __post_init__(self) -> None:
-        _check_step(self.title, temperature=self.temperature, epsilon=self.epsilon)
-
-    def probes(self) -> tuple[Probe, ...]:
-        return _confidence_step(self.epsilon, self.temperature)
-
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        largest = by_chunk(lambda part: part.amax(dim=1), _stepped_logits(self, outputs))
+        largest = by_chunk(lambda part: part.amax(dim=1), self._stepped_logits(outputs))
         return -largest / self.temperature
 
 
@@ -179,17 +175,6 @@ class GODIN(Method):
         (probe,) = self.probes()
         numerators = probe_column(outputs, probe, "h" if self.epsilon == 0 else "logits")
         return -by_chunk(lambda part: part.amax(dim=1), numerators)
-
-
-def _confidence_step(epsilon: float, temperature: float) -> tuple[InputStep, ...]:
-    # 1000 and 1000.0 ask for the same step and must have the same key
-    return (InputStep(float(epsilon), float(temperature)),) if epsilon > 0 else ()
-
-
-def _stepped_logits(method: Method, outputs: ClassifierOutputs) -> Tensor:
-    for probe in method.probes():
-        return probe_column(outputs, probe, "logits")
-    return outputs.logits
 
 
 def _doubt(logits: Tensor, temperature: float) -> Tensor:

@@ -10,6 +10,7 @@ from incognita.errors import InvalidDataError, UnknownNameError, unknown_name
 from incognita.results.result import Result
 
 FORMAT = "incognita.method-result.1"
+TUNED = " (tuned)"  # after the name of a method whose parameters were searched
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class MethodResult:
     def title(self) -> str:
         """The name for tables: a tuned method says so."""
         return (
-            f"{self.method} (tuned)" if self.search and self.search.kind == "tuned" else self.method
+            f"{self.method}{TUNED}" if self.search and self.search.kind == "tuned" else self.method
         )
 
     def get(self, metric: str, split: str) -> Result:

@@ -11,10 +11,10 @@ from incognita.errors import InvalidDataError
 from incognita.methods import list_methods, load_method
 from incognita.methods.method import Method
 from incognita.methods.naming import Part, build_chain
+from incognita.results.method_result import TUNED
 
 Methods = str | Method | Sequence[str | Method] | Mapping[str, Method]
 
-_TUNED = " (tuned)"  # what the title of a method with searched parameters ends in
 _HOW_TO_GIVE = "give all, names such as 'msp, react+knn', methods, or a mapping of names to methods"
 _MAPPING = "give a mapping of names to methods, such as {'first': …, 'second': …}"
 _TOKENS = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|.""", re.DOTALL)  # quotes stay whole
@@ -159,9 +159,9 @@ def _checked(method: Any) -> Method:
 def _checked_title(name: Any) -> str:
     if not isinstance(name, str):
         raise InvalidDataError(f"A method is named by text, but {name!r:.80} came.")
-    if name.endswith(_TUNED):
+    if name.endswith(TUNED):
         raise InvalidDataError(
-            f"{name!r} ends in {_TUNED!r}, which marks a method whose parameters were searched; "
+            f"{name!r} ends in {TUNED!r}, which marks a method whose parameters were searched; "
             f"choose another name."
         )
     return name

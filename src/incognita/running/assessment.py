@@ -11,14 +11,14 @@ from incognita import __version__
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method
-from incognita.results.method_result import MethodResult
+from incognita.results.method_result import TUNED, MethodResult
 from incognita.results.result import Result
 from incognita.results.result_store import ResultStore
 from incognita.running.asked_methods import Asked
-from incognita.running.contest import TUNED, Contest
+from incognita.running.contest import Contest
 from incognita.running.evaluation import Evaluation
 from incognita.running.method_identity import code_of, describe
-from incognita.running.parts import fit_parts, test_parts
+from incognita.running.parts import learned_parts, tested_parts
 from incognita.running.passes import Passes
 from incognita.running.ranking_results import (
     FULL_SPECTRUM,
@@ -102,8 +102,8 @@ class Assessment:
     def _shared_identity(self) -> dict[str, Any]:
         """What all methods of this evaluation share."""
         networks = self.passes.networks
-        datasets = {part: each for part, each in fit_parts(self.benchmark).items() if each}
-        datasets |= {f"{group}/{name}": each for group, name, each in test_parts(self.benchmark)}
+        datasets = {part: each for part, each in learned_parts(self.benchmark).items() if each}
+        datasets |= {f"{group}/{name}": each for group, name, each in tested_parts(self.benchmark)}
         return {
             "benchmark": self.benchmark.name,
             "version": self.benchmark.version,

@@ -12,14 +12,12 @@ from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Needs, Probe
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method
-from incognita.results.method_result import SearchRecord
-from incognita.running.parts import test_parts
+from incognita.results.method_result import TUNED, SearchRecord
+from incognita.running.parts import tested_parts
 from incognita.running.passes import Passes, distinct, probes_to_fit, wants_layers
 from incognita.running.scored_sets import ScoredSet
 from incognita.running.scoring import Contestant, fitted
 from incognita.running.search import HeldOut, probes_of_grid, search
-
-TUNED = " (tuned)"  # after the name of a method whose parameters were searched
 
 
 @dataclass(eq=False)
@@ -44,12 +42,12 @@ class Contest:
             self._guard(name, partial(self._fit, name, method, known, validation))
         if self.tuned:
             self._search(known, validation)
-        for group, name, dataset in test_parts(self.benchmark):
+        for group, name, dataset in tested_parts(self.benchmark):
             if self.contestants:  # where every method failed nothing is left to look at
                 self._score(group, name, dataset)
 
     def _known(self) -> ClassifierOutputs:
-        wanted = any(m.all_needs & (Needs.KNOWN | Needs.LABELS) for m in self.methods.values())
+        wanted = any(Needs.KNOWN in m.all_needs for m in self.methods.values())
         train = self.benchmark.train
         if train is None or not (wanted or self._learns_without_validation()):
             network = self.passes.networks[0]

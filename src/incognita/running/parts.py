@@ -12,7 +12,7 @@ from incognita.errors import InvalidDataError
 from incognita.running.scored_sets import KNOWN, SHIFTED, TEST
 
 
-def test_parts(benchmark: Benchmark) -> Iterator[tuple[str, str, Dataset]]:
+def tested_parts(benchmark: Benchmark) -> Iterator[tuple[str, str, Dataset]]:
     """Give every set that is scored: its group, its name, its images."""
     yield KNOWN, TEST, benchmark.test
     for name, dataset in benchmark.shifted.items():
@@ -22,7 +22,7 @@ def test_parts(benchmark: Benchmark) -> Iterator[tuple[str, str, Dataset]]:
             yield group, name, dataset
 
 
-def fit_parts(benchmark: Benchmark) -> dict[str, Dataset | None]:
+def learned_parts(benchmark: Benchmark) -> dict[str, Dataset | None]:
     """Give every part that is learned from or chosen on."""
     return {
         "train": benchmark.train,
@@ -33,13 +33,13 @@ def fit_parts(benchmark: Benchmark) -> dict[str, Dataset | None]:
 
 def check_parts(benchmark: Benchmark, *, searching: bool) -> None:
     """Refuse parts that share images, repeated names, and a search without held-out data."""
-    names = [name for _, name, _ in test_parts(benchmark)]
+    names = [name for _, name, _ in tested_parts(benchmark)]
     if twice := {name for name in names if names.count(name) > 1}:
         raise InvalidDataError(
             f"{sorted(twice)[0]!r} names two sets of {benchmark.name}; give each its own name."
         )
-    learned = {name: each for name, each in fit_parts(benchmark).items() if each is not None}
-    tested = {name: each for _, name, each in test_parts(benchmark)}
+    learned = {name: each for name, each in learned_parts(benchmark).items() if each is not None}
+    tested = {name: each for _, name, each in tested_parts(benchmark)}
     _refuse_emptiness(benchmark)
     for name, each in (learned | tested).items():
         _check_labels(name, each, len(benchmark.classes))
@@ -57,7 +57,7 @@ def _refuse_emptiness(benchmark: Benchmark) -> None:
         raise InvalidDataError(
             f"A group of unknown sets cannot be called {min(reserved)!r}; call it near or far."
         )
-    sizes = [len(each.image_ids) for _, _, each in test_parts(benchmark)]
+    sizes = [len(each.image_ids) for _, _, each in tested_parts(benchmark)]
     n_unknown = sum(len(e.image_ids) for sets in benchmark.unknown.values() for e in sets.values())
     if not sizes[0] or not n_unknown:
         raise InvalidDataError(
