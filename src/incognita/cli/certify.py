@@ -16,40 +16,48 @@ if TYPE_CHECKING:
     from incognita.running.certify import Certificate
 
 
+Truth = Annotated[Path, typer.Option(help="COCO annotation file: what is really there.")]
+Found = Annotated[Path, typer.Option(help="COCO results file: what the detector found.")]
+Known = Annotated[
+    str | None,
+    typer.Option(help="Known classes, separated by commas; every other category is unknown."),
+]
+ClassMap = Annotated[
+    Path | None,
+    typer.Option(help="TOML class map: known, unknown, ignored classes and super-classes."),
+]
+Tau = Annotated[
+    float | None,
+    typer.Option(
+        help="IoU from which LRP and calibration call a detection true; "
+        "by default each convention's own, which is 0.1 in the paper."
+    ),
+]
+ScoreFloor = Annotated[
+    float | None, typer.Option(help="Leave out detections below this confidence first.")
+]
+Resamples = Annotated[
+    int,
+    typer.Option(min=0, max=100_000, help="Bootstrap replicates behind each interval; 0 for none."),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the results as JSON instead of a table.")
+]
+Out = Annotated[Path | None, typer.Option(help="Also write the results as JSON to this file.")]
+
+
 def certify_command(
-    truth: Annotated[Path, typer.Option(help="COCO annotation file: what is really there.")],
-    detections: Annotated[Path, typer.Option(help="COCO results file: what the detector found.")],
-    known: Annotated[
-        str | None,
-        typer.Option(help="Known classes, separated by commas; every other category is unknown."),
-    ] = None,
-    classes: Annotated[
-        Path | None,
-        typer.Option(help="TOML class map: known, unknown, ignored classes and super-classes."),
-    ] = None,
-    tau: Annotated[
-        float | None,
-        typer.Option(
-            help="IoU from which LRP and calibration call a detection true; "
-            "by default each convention's own, which is 0.1 in the paper."
-        ),
-    ] = None,
-    score_floor: Annotated[
-        float | None, typer.Option(help="Leave out detections below this confidence first.")
-    ] = None,
-    resamples: Annotated[
-        int,
-        typer.Option(
-            min=0, max=100_000, help="Bootstrap replicates behind each interval; 0 for none."
-        ),
-    ] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the results as JSON instead of a table.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Also write the results as JSON to this file.")
-    ] = None,
+    truth: Truth,
+    detections: Found,
+    known: Known = None,
+    classes: ClassMap = None,
+    tau: Tau = None,
+    score_floor: ScoreFloor = None,
+    resamples: Resamples = 200,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    out: Out = None,
 ) -> None:
     """Show what a detector knows, and what it does with what it does not know.
 
