@@ -49,6 +49,9 @@ class ClassifierOutputs:
         head: The layer between features and logits.
         layers: Pooled features of named earlier layers.
         probes: What else was recorded in the pass, by column (see `containers.needs.Probe`).
+        heads: Instead of `head` where rows come from several linear layers, as the levels of a
+            detector; features narrower than the widest end in zeros.
+        head_index: Then, which of `heads` gave each row.
 
     >>> outputs = ClassifierOutputs(("a", "b"), torch.tensor([[9.0, 0.0], [1.0, 2.0]]))
     >>> len(outputs), outputs[torch.tensor([False, True])].image_ids
@@ -62,6 +65,8 @@ class ClassifierOutputs:
     head: Head | None = None
     layers: Mapping[str, Float[Tensor, "n _"]] | None = None
     probes: Mapping[str, Float[Tensor, "n ..."]] | None = None
+    heads: tuple[Head, ...] = ()
+    head_index: Int[Tensor, "n"] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "image_ids", tuple(self.image_ids))
@@ -79,7 +84,12 @@ class ClassifierOutputs:
         self._check_head()
 
     def _columns(self) -> dict[str, Tensor | None]:
-        columns = {"logits": self.logits, "features": self.features, "labels": self.labels}
+        columns = {
+            "logits": self.logits,
+            "features": self.features,
+            "labels": self.labels,
+            "head_index": self.head_index,
+        }
         columns |= {f"layers[{name!r}]": t for name, t in (self.layers or {}).items()}
         return columns | {f"probes[{name!r}]": t for name, t in (self.probes or {}).items()}
 
@@ -113,6 +123,16 @@ class ClassifierOutputs:
                 f"The head takes {d} features, but features have {self.features.shape[1]} columns."
             )
 
+    def of_head(self, place: int) -> "ClassifierOutputs":
+        """Give the rows of one of several heads, as outputs of a model with that head alone."""
+        if self.head_index is None or not 0 <= place < len(self.heads):
+            raise InvalidDataError(
+                f"Rows of head {place} were asked for, but there are {len(self.heads)} heads."
+            )
+        rows, head = self[self.head_index == place], self.heads[place]
+        features = None if rows.features is None else rows.features[:, : head.weight.shape[1]]
+        return replace(rows, features=features, head=head, heads=(), head_index=None)
+
     def __len__(self) -> int:
         return len(self.image_ids)
 
@@ -128,6 +148,7 @@ class ClassifierOutputs:
             logits=self.logits[keep],
             features=None if self.features is None else self.features[keep],
             labels=None if self.labels is None else self.labels[keep],
+            head_index=None if self.head_index is None else self.head_index[keep],
             layers=_kept(self.layers, keep),
             probes=_kept(self.probes, keep),
         )
@@ -149,7 +170,7 @@ class ClassifierOutputs:
                 f"Parts with different columns cannot be joined: {sorted(present[0])} and "
                 f"{sorted(next(names for names in present if names != present[0]))}."
             )
-        if not all(_same_head(part.head, parts[0].head) for part in parts):
+        if not all(_same_heads(part, parts[0]) for part in parts):
             raise InvalidDataError(
                 "Parts with different heads cannot be joined: they come from different models."
             )
@@ -161,7 +182,7 @@ class ClassifierOutputs:
             names = getattr(parts[0], group) or {}
             joined[group] = {name: joined.pop(f"{group}[{name!r}]") for name in names} or None
         image_ids = tuple(image for part in parts for image in part.image_ids)
-        return cls(image_ids, **joined, head=parts[0].head)
+        return cls(image_ids, **joined, head=parts[0].head, heads=parts[0].heads)
 
 
 _NUMBERS_AT_ONCE = 2**22  # a sum in float64 copies them first: 32 MiB
@@ -181,6 +202,12 @@ def _first_infinite_row(column: Tensor) -> int | None:
 
 def _kept(columns: Mapping[str, Tensor] | None, keep: Tensor) -> dict[str, Tensor] | None:
     return None if columns is None else {name: t[keep] for name, t in columns.items()}
+
+
+def _same_heads(a: ClassifierOutputs, b: ClassifierOutputs) -> bool:
+    pairs = zip(a.heads, b.heads, strict=False)
+    is_same = len(a.heads) == len(b.heads) and all(_same_head(x, y) for x, y in pairs)
+    return is_same and _same_head(a.head, b.head)
 
 
 def _same_head(a: Head | None, b: Head | None) -> bool:

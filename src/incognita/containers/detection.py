@@ -52,6 +52,10 @@ class Detections:
         sizes: Widths and heights, where they are known more exactly than by subtraction.
         logits: The row of class logits behind each box, if it was kept.
         features: The feature vector behind each box, if it was kept.
+        background: The logit of background behind each box, where the detector has one; it is no
+            class, known or unknown, and stands in no column of `logits`.
+        source_index: The proposal, query, patch or anchor that each box came from.
+        head_index: Which of the detector's linear heads gave each row of logits.
 
     >>> classes = Classes(("car", "unknown"))
     >>> found = Detections([7, 8], [0, 1, 1], [[0, 0, 4, 4]], [0.9], [0], classes)
@@ -68,6 +72,9 @@ class Detections:
     sizes: Any = None
     logits: Any = None
     features: Any = None
+    background: Any = None
+    source_index: Any = None
+    head_index: Any = None
 
     def __post_init__(self) -> None:
         _freeze_boxes(self, "Detections")
@@ -75,6 +82,13 @@ class Detections:
         for name in ("logits", "features"):
             if getattr(self, name) is not None:
                 _freeze(self, **{name: as_matrix("Detections", name, getattr(self, name))})
+        if self.background is not None:
+            _freeze(self, background=as_floats("Detections", "background", self.background))
+            check_finite("Detections", "background", self.background)
+        for name in ("source_index", "head_index"):
+            if getattr(self, name) is not None:
+                column = as_integers("Detections", name, getattr(self, name), np.int64)
+                _freeze(self, **{name: column})
         check_rows("Detections", **{name: _rows(self, name) for name in _row_columns(self)})
         check_finite("Detections", "confidence", self.confidence)
 

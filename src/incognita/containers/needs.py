@@ -16,7 +16,9 @@ class Needs(Flag):
     LOGITS, FEATURES, HEAD and LAYERS are columns of the outputs it scores. KNOWN means that it
     learns from outputs of the known training set, LABELS that it uses their true classes, and
     VALIDATION that it learns from held-out known outputs (and takes the training ones where there
-    are none). MEMBERS are the logits of several networks on the same images.
+    are none). MEMBERS are the logits of several networks on the same images. LATENT and SHORTCUTS
+    are layers of a detector, pooled over each box, under names that begin with `latent/` and
+    `shortcut/`.
     """
 
     LOGITS = auto()
@@ -27,6 +29,8 @@ class Needs(Flag):
     LABELS = auto()
     VALIDATION = auto()
     MEMBERS = auto()
+    LATENT = auto()
+    SHORTCUTS = auto()
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,21 @@ class RankOneRemoved(Probe):
     """
 
     forwards: ClassVar[int] = 2
+
+
+@dataclass(frozen=True)
+class PerturbedCopy(Probe):
+    """Layers of a detector, pooled over the boxes it found, after a step that confuses it.
+
+    Column `<layer>` [n, channels], of the same boxes in the same order as in the clean image. The
+    step is epsilon * sign(gradient), in pixels between 0 and 1, down the gradient of the log
+    softmax of the labels that were given (FGSM, with the detector's own labels as the truth).
+    """
+
+    forwards: ClassVar[int] = 1
+    backwards: ClassVar[int] = 1
+
+    epsilon: float = 8 / 255
 
 
 @dataclass(frozen=True)

@@ -70,12 +70,18 @@ class Method(ABC):
         """What the pass must record for `score`; some methods know it only once fitted."""
         return ()
 
+    def probes_to_fit(self, part: str) -> tuple[Probe, ...]:
+        """What the pass must record of the `known` or the `validation` part for `fit`."""
+        return self.probes() if part in self.fits_on_probes_of else ()
+
     def check(self, outputs: ClassifierOutputs, *, is_fitting: bool = False) -> None:
         """Refuse outputs that lack what this method needs, naming what is missing."""
         asked = {
             "features": (Needs.FEATURES, outputs.features),
             "a linear head": (Needs.HEAD, outputs.head),
             "pooled layer features": (Needs.LAYERS, outputs.layers or None),
+            "a latent layer pooled over boxes": (Needs.LATENT, _named(outputs, "latent/")),
+            "shortcut layers pooled over boxes": (Needs.SHORTCUTS, _named(outputs, "shortcut/")),
         }
         if is_fitting and self.all_needs & Needs.KNOWN and not len(outputs):
             raise InvalidDataError(f"{self.title} learns from known outputs, but none came.")
@@ -186,3 +192,8 @@ class Method(ABC):
             for name, (need, table) in tables.items()
             if need in self.all_needs and table is not None
         }
+
+
+def _named(outputs: ClassifierOutputs, start: str) -> list[Tensor] | None:
+    """Give the layers whose names begin so, or None."""
+    return [t for name, t in (outputs.layers or {}).items() if name.startswith(start)] or None

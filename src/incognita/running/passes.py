@@ -106,4 +106,4 @@ def distinct(probes: Iterable[Probe]) -> tuple[Probe, ...]:
 
 def probes_to_fit(methods: Iterable[Method], part: str) -> tuple[Probe, ...]:
     """What must be recorded of the `known` or the `validation` part before methods are fitted."""
-    return distinct(p for m in methods if part in m.fits_on_probes_of for p in m.probes())
+    return distinct(p for m in methods for p in m.probes_to_fit(part))
