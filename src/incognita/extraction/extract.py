@@ -1,9 +1,7 @@
 """Runs a model over a dataset once and gives everything that was asked for."""
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 
 import torch
@@ -12,21 +10,19 @@ from torch import Tensor
 from incognita.benchmarks.dataset import Dataset
 from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Probe
-from incognita.extraction.joining import Joined, join
-from incognita.extraction.loading import n_shards, shard_rows
-from incognita.extraction.output_store import HeldShards, OutputStore, StoredShards
+from incognita.extraction.joining import Joined
+from incognita.extraction.output_store import OutputStore
 from incognita.extraction.probes import check_wanted
+from incognita.extraction.recording import record_shards
 from incognita.extraction.records import (
     LAYERS,
     OUTPUTS,
     BrokenImage,
     PassCount,
     Settings,
-    ShardJob,
     Wanted,
 )
-from incognita.extraction.shards import Progress
-from incognita.extraction.workers import Task, run_in_workers
+from incognita.extraction.workers import Task
 from incognita.models.adapter import Classifier
 
 __all__ = ["BrokenImage", "Extracted", "OutputStore", "PassCount", "Settings", "extract"]
@@ -81,48 +77,23 @@ def extract(
     wanted = Wanted(layers=layers, probes=tuple(unique.values()))
     check_wanted(wanted, layers=classifier.layers, name=classifier.name)
     task = Task(classifier, dataset, wanted, settings)
-    with tempfile.TemporaryDirectory(prefix="incognita-") as temporary:
-        if store is None and settings.workers > 1:
-            store = OutputStore(Path(temporary))
-        shards = HeldShards() if store is None else store.open(classifier, dataset, settings)
-        passes = _run_missing(task, shards, on_progress or (lambda _: None))
-        joined = join(shards, n_shards(len(dataset.image_ids)), list(wanted))
-    outputs = _outputs(task, joined)
-    broken = tuple(BrokenImage(dataset.image_ids[k], why) for k, why in joined.broken.items())
-    n_bytes = sum(c.nbytes for columns in joined.columns.values() for c in columns.values())
-    return Extracted(outputs, broken, passes, perf_counter() - start, n_bytes)
+    joined, passes = record_shards(task, store, on_progress)
+    outputs = _outputs(classifier, dataset, wanted, joined)
+    return Extracted(
+        outputs, joined.broken_of(dataset), passes, perf_counter() - start, joined.n_bytes
+    )
 
 
-def _run_missing(task: Task, shards: StoredShards | HeldShards, on_progress: Progress) -> PassCount:
-    jobs = []
-    n_images = len(task.dataset.image_ids)
-    for index in range(n_shards(n_images)):
-        missing = frozenset(group for group in task.wanted if not shards.has(index, group))
-        if missing:
-            jobs.append(ShardJob(index, missing))
-        else:
-            on_progress(len(shard_rows(index, n_images)))
-    if not jobs:
-        return PassCount()
-    if isinstance(shards, StoredShards) and task.settings.workers > 1:
-        return run_in_workers(task, shards, jobs, on_progress)
-    runner = task.runner()
-    try:
-        runner.run(jobs, shards.write, on_progress)
-    finally:
-        runner.network.close()
-    return runner.network.passes
-
-
-def _outputs(task: Task, joined: Joined) -> ClassifierOutputs:
-    classifier, dataset = task.classifier, task.dataset
+def _outputs(
+    classifier: Classifier, dataset: Dataset, wanted: Wanted, joined: Joined
+) -> ClassifierOutputs:
     if not joined.rows:
         return ClassifierOutputs.empty(len(classifier.class_names), classifier.head)
     rows = list(joined.rows)
     labels = None if dataset.labels is None else torch.as_tensor(dataset.labels[rows]).long()
     probes: dict[str, Tensor] = {
         f"{probe.key}/{name}": column
-        for probe in task.wanted.probes
+        for probe in wanted.probes
         for name, column in joined.columns[probe.key].items()
     }
     return ClassifierOutputs(

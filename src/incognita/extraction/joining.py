@@ -9,19 +9,32 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from incognita.benchmarks.dataset import Dataset
+from incognita.errors import InvalidDataError
 from incognita.extraction.output_store import HeldShards, StoredShards
-from incognita.extraction.records import ShardGroup
+from incognita.extraction.records import BrokenImage, ShardGroup
 
 JOINED_IN_MEMORY = 2**30  # bytes of a column; a larger one lies in a file that memory can forget
+Counts = dict[int, int]  # rows of each image that is there
 
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """The rows of all shards that every group has."""
+    """The images of all shards that every group has, and how many rows each of them has."""
 
     rows: tuple[int, ...]
+    counts: tuple[int, ...]
     columns: Mapping[str, Mapping[str, Tensor]]
     broken: Mapping[int, str]
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the columns."""
+        return sum(c.nbytes for columns in self.columns.values() for c in columns.values())
+
+    def broken_of(self, dataset: Dataset) -> tuple[BrokenImage, ...]:
+        """Give the images that have no row, by their ids."""
+        return tuple(BrokenImage(dataset.image_ids[k], why) for k, why in self.broken.items())
 
 
 def join(shards: StoredShards | HeldShards, n: int, groups: list[str]) -> Joined:
@@ -34,20 +47,27 @@ def join(shards: StoredShards | HeldShards, n: int, groups: list[str]) -> Joined
     broken: dict[int, str] = {}
     columns: dict[str, dict[str, Tensor]] = {}
     for group in groups:
-        table = _Table(sum(len(rows) for rows in kept), shards.folder)
+        table = _Table(sum(sum(counts.values()) for counts in kept), shards.folder)
         for index in range(n):
             shard = shards.read(index, group)
             table.add(shard, kept[index])
             broken = {**shard.broken, **broken}
         columns[group] = table.columns
     rows = tuple(row for part in kept for row in part)
-    return Joined(rows, columns, dict(sorted(broken.items())))
+    counts = tuple(count for part in kept for count in part.values())
+    return Joined(rows, counts, columns, dict(sorted(broken.items())))
 
 
-def _in_all(groups: list[tuple[int, ...]]) -> tuple[int, ...]:
-    if all(rows == groups[0] for rows in groups):
-        return groups[0]
-    return tuple(sorted(set.intersection(*map(set, groups))))
+def _in_all(groups: list[Counts]) -> Counts:
+    """Give the images that every group has; those must have as many rows in each."""
+    common = sorted(set.intersection(*(set(counts) for counts in groups)))
+    for counts in groups[1:]:
+        if any(counts[row] != groups[0][row] for row in common):
+            raise InvalidDataError(
+                "Stored outputs disagree on how many boxes an image has: they were recorded on "
+                "machines that compute differently; name another folder for the outputs."
+            )
+    return {row: groups[0][row] for row in common}
 
 
 class _Table:
@@ -57,16 +77,14 @@ class _Table:
         self._n, self._folder, self._filled = n, folder, 0
         self.columns: dict[str, Tensor] = {}
 
-    def add(self, shard: ShardGroup, kept: tuple[int, ...]) -> None:
-        """Copy the rows of a shard that are kept."""
+    def add(self, shard: ShardGroup, kept: Counts) -> None:
+        """Copy the rows of the images that are kept."""
         if not kept:
             return
-        last = self._filled + len(kept)
+        last = self._filled + sum(kept.values())
+        is_kept = None if tuple(kept) == shard.rows else _rows_of(shard, kept)
         for name, column in shard.columns.items():
-            part = column
-            if kept != shard.rows:
-                wanted = set(kept)
-                part = column[torch.tensor([row in wanted for row in shard.rows])]
+            part = column if is_kept is None else column[is_kept]
             if len(part) == self._n:  # all there is
                 self.columns[name] = part
                 continue
@@ -77,7 +95,17 @@ class _Table:
 
     def _new_column(self, part: Tensor) -> Tensor:
         shape = (self._n, *part.shape[1:])
-        if self._folder is None or 4 * prod(shape) <= JOINED_IN_MEMORY:
-            return torch.empty(shape)
+        n_bytes = part.element_size() * prod(shape)
+        if self._folder is None or n_bytes <= JOINED_IN_MEMORY:
+            return torch.empty(shape, dtype=part.dtype)
         with tempfile.NamedTemporaryFile(dir=self._folder) as file:  # the mapping outlives the name
-            return torch.from_file(file.name, shared=True, size=prod(shape)).view(shape)
+            return torch.from_file(file.name, shared=True, size=prod(shape), dtype=part.dtype).view(
+                shape
+            )
+
+
+def _rows_of(shard: ShardGroup, kept: Counts) -> Tensor:
+    """Mark the rows of a shard whose images are kept."""
+    is_kept = torch.tensor([row in kept for row in shard.rows])
+    counts = torch.tensor(shard.counts or (1,) * len(shard.rows))
+    return torch.repeat_interleave(is_kept, counts)

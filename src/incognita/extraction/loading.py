@@ -1,18 +1,20 @@
 """Reads and preprocesses images in threads, a few batches ahead of the network."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from incognita.benchmarks.dataset import Dataset
-from incognita.extraction.records import ShardJob
+from incognita.extraction.records import CLASSIFIER_UNIT, ShardJob, Unit
+from incognita.models.detector import Prepared
 
-SHARD_SIZE = 512
+Inputs = Tensor | tuple[Prepared, ...]
 _AHEAD = 2  # batches in the making while the network works on one
 _IMAGES_PER_TASK = 16
 _LONGEST_REASON = 300
@@ -25,14 +27,15 @@ class LoadedBatch:
     Args:
         job: The shard the batch is part of.
         rows: Places in the dataset of the images that could be read.
-        inputs: What the network takes; None where no image could be read.
+        inputs: What the network takes: one tensor, or images of several sizes; None where no image
+            could be read.
         broken: Why the image at a place could not be read.
         is_last: Whether the shard ends with this batch.
     """
 
     job: ShardJob
     rows: tuple[int, ...]
-    inputs: Tensor | None
+    inputs: Inputs | None
     broken: Mapping[int, str]
     is_last: bool
 
@@ -44,14 +47,15 @@ class Loader:
     Args:
         dataset: Where the images come from.
         preprocess: Turns one image into what the network takes.
-        batch_size: Batches begin anew with each shard, so that they never depend on who runs it.
+        unit: Images per shard and per batch; batches begin anew with each shard, so that they
+            never depend on who runs it.
         threads: Images read at the same time.
         pin: Whether to put batches where a GPU can fetch them by itself.
     """
 
     dataset: Dataset
-    preprocess: Callable[[np.ndarray], Tensor]
-    batch_size: int
+    preprocess: Callable[[np.ndarray], Any]
+    unit: Unit
     threads: int
     pin: bool = False
 
@@ -73,23 +77,26 @@ class Loader:
             joiner.shutdown(wait=True)
 
     def _batches_of(self, index: int) -> list[range]:
-        shard = shard_rows(index, len(self.dataset.image_ids))
-        return [shard[k : k + self.batch_size] for k in range(0, len(shard), self.batch_size)]
+        shard, size = self._rows_of(index), self.unit.batch_size
+        return [shard[k : k + size] for k in range(0, len(shard), size)]
+
+    def _rows_of(self, index: int) -> range:
+        return shard_rows(index, len(self.dataset.image_ids), self.unit)
 
     def _load(self, readers: ThreadPoolExecutor, job: ShardJob, rows: range) -> LoadedBatch:
         parts = [rows[k : k + _IMAGES_PER_TASK] for k in range(0, len(rows), _IMAGES_PER_TASK)]
         read = [result for part in readers.map(self._read_all, parts) for result in part]
         results = _same_shaped(dict(zip(rows, read, strict=True)))
-        inputs = {row: each for row, each in results.items() if isinstance(each, Tensor)}
+        inputs = {row: each for row, each in results.items() if not isinstance(each, str)}
         broken = {row: each for row, each in results.items() if isinstance(each, str)}
         joined = self._joined(list(inputs.values())) if inputs else None
-        is_last = rows.stop == shard_rows(job.shard, len(self.dataset.image_ids)).stop
+        is_last = rows.stop == self._rows_of(job.shard).stop
         return LoadedBatch(job, tuple(inputs), joined, broken, is_last)
 
-    def _read_all(self, rows: range) -> list[Tensor | str]:
+    def _read_all(self, rows: range) -> list[Tensor | Prepared | str]:
         return [self._read(row) for row in rows]
 
-    def _read(self, row: int) -> Tensor | str:
+    def _read(self, row: int) -> Tensor | Prepared | str:
         """Give what the network takes for one image, or the reason why there is nothing."""
         try:
             image = self.dataset.load(row)
@@ -100,33 +107,36 @@ class Loader:
             return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LONGEST_REASON]
         if inputs is None:
             return fault
-        if not isinstance(inputs, Tensor):
+        if not isinstance(inputs, Tensor | Prepared):
             return f"preprocess gave {type(inputs).__name__}, not a tensor"
         return inputs
 
-    def _joined(self, inputs: list[Tensor]) -> Tensor:
-        batch = torch.stack(inputs)
+    def _joined(self, inputs: Sequence[Tensor | Prepared]) -> Inputs:
+        prepared = tuple(each for each in inputs if isinstance(each, Prepared))
+        if prepared:
+            return prepared
+        batch = torch.stack([each for each in inputs if isinstance(each, Tensor)])
         if batch.ndim == 4:
             batch = batch.contiguous(memory_format=torch.channels_last)
         return batch.pin_memory() if self.pin else batch
 
 
-def n_shards(n_images: int) -> int:
+def n_shards(n_images: int, unit: Unit = CLASSIFIER_UNIT) -> int:
     """Give the number of shards.
 
     >>> n_shards(0), n_shards(512), n_shards(513)
     (0, 1, 2)
     """
-    return -(-n_images // SHARD_SIZE)
+    return -(-n_images // unit.shard_size)
 
 
-def shard_rows(index: int, n_images: int) -> range:
+def shard_rows(index: int, n_images: int, unit: Unit = CLASSIFIER_UNIT) -> range:
     """Give the places of a shard's images.
 
     >>> shard_rows(1, 600)
     range(512, 600)
     """
-    return range(index * SHARD_SIZE, min((index + 1) * SHARD_SIZE, n_images))
+    return range(index * unit.shard_size, min((index + 1) * unit.shard_size, n_images))
 
 
 def _fault(image: object) -> str:
@@ -139,15 +149,17 @@ def _fault(image: object) -> str:
     return ""
 
 
-def _same_shaped(results: dict[int, Tensor | str]) -> dict[int, Tensor | str]:
-    """Mark the images that cannot stand in one batch with the others."""
+def _same_shaped(
+    results: dict[int, Tensor | Prepared | str],
+) -> dict[int, Tensor | Prepared | str]:
+    """Mark the tensors that cannot stand in one batch with the others."""
     shapes = Counter(each.shape for each in results.values() if isinstance(each, Tensor))
     if len(shapes) < 2:
         return results
     common = shapes.most_common(1)[0][0]
     return {
         row: each
-        if isinstance(each, str) or each.shape == common
+        if not isinstance(each, Tensor) or each.shape == common
         else f"preprocess gave shape {list(each.shape)}, but {list(common)} for its neighbors"
         for row, each in results.items()
     }

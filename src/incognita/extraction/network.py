@@ -1,14 +1,14 @@
 """A classifier made ready to be run: on its device, in its precision, counting its passes."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from incognita.containers.classification import Head
+from incognita.extraction.module_state import exact_on, restoring
 from incognita.extraction.records import PassCount, Settings
 from incognita.models.adapter import Classifier, Forward
 
@@ -27,7 +27,7 @@ class Network:
         self._is_half = settings.precision == "bfloat16"
         self._classifier = _copied(classifier) if self._is_half else classifier
         module = self._classifier.module
-        self._restore = _restoring(module)
+        self._restore = restoring(module)
         module.eval().requires_grad_(False)
         module.to(self.device, torch.bfloat16 if self._is_half else None)
         module.to(memory_format=torch.channels_last)
@@ -59,21 +59,9 @@ class Network:
         """Leave the module as it was found."""
         self._restore()
 
-    @contextmanager
-    def exact(self) -> Iterator[None]:
+    def exact(self) -> AbstractContextManager[None]:
         """Make CUDA compute in the precision asked for, and the same in every run."""
-        if self.device.type != "cuda":
-            yield
-            return
-        allow_tf32 = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = False
-        try:
-            with torch.backends.cudnn.flags(
-                enabled=True, benchmark=False, deterministic=True, allow_tf32=False
-            ):
-                yield
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = allow_tf32
+        return exact_on(self.device)
 
 
 def _copied(classifier: Classifier) -> Classifier:
@@ -81,24 +69,6 @@ def _copied(classifier: Classifier) -> Classifier:
     copy: Classifier = object.__new__(type(classifier))
     vars(copy).update(deepcopy(vars(classifier), {id(classifier): copy}))
     return copy
-
-
-def _restoring(module: nn.Module) -> Callable[[], None]:
-    """Note the state of a module; gives a function that brings it back."""
-    modes = [(each, each.training) for each in module.modules()]
-    weights = [(each, each.device, each.requires_grad) for each in module.parameters()]
-    buffers = [(each, each.device) for each in module.buffers()]
-
-    def restore() -> None:
-        for each, is_training in modes:
-            each.training = is_training
-        for weight, device, requires_grad in weights:
-            weight.data = weight.data.to(device).contiguous()
-            weight.requires_grad_(requires_grad)
-        for buffer, device in buffers:
-            buffer.data = buffer.data.to(device).contiguous()
-
-    return restore
 
 
 def _moved(head: Head, device: torch.device) -> Head:

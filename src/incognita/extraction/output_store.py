@@ -24,12 +24,11 @@ from torch import Tensor
 
 from incognita import __version__
 from incognita.benchmarks.dataset import Dataset
-from incognita.extraction.loading import SHARD_SIZE
-from incognita.extraction.records import Settings, ShardGroup
-from incognita.models.adapter import Classifier
+from incognita.extraction.records import Settings, ShardGroup, Unit
 
 FORMAT = 1
 _ROWS = "rows"
+_COUNTS = "counts"
 _COLUMN = "column:"  # before the name of a column: a layer may be called rows
 _NOTE = "incognita"  # one entry only: the order of several would differ from file to file
 
@@ -40,24 +39,31 @@ class OutputStore:
 
     root: Path
 
-    def open(self, classifier: Classifier, dataset: Dataset, settings: Settings) -> "StoredShards":
-        """Find or make the folder for one model, dataset and way of running."""
+    def open(
+        self,
+        name: str,
+        identity: Mapping[str, Any],
+        dataset: Dataset,
+        settings: Settings,
+        unit: Unit,
+    ) -> "StoredShards":
+        """Find or make the folder for one model, dataset and way of running.
+
+        `identity` holds everything about the model that could change an output; `name` does not.
+        """
         contents = {
             "format": FORMAT,
-            "weights_hash": classifier.weights_hash,
-            "preprocessing": classifier.preprocessing,
-            "pixel_std": classifier.pixel_std.tolist(),
-            "layers": list(classifier.layers),
+            **identity,
             "fingerprint": dataset.fingerprint(),
-            "shard_size": SHARD_SIZE,
-            "batch_size": settings.batch_size,
+            "shard_size": unit.shard_size,
+            "batch_size": unit.batch_size,
             "precision": settings.precision,
         }
         key = sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
         folder = Path(self.root) / key
         folder.mkdir(parents=True, exist_ok=True)
         people = {
-            "model": classifier.name,
+            "model": name,
             "dataset": dataset.name,
             "images": len(dataset.image_ids),
             "versions": {"incognita": __version__, "torch": torch.__version__},
@@ -91,6 +97,8 @@ class StoredShards:
             _write_json(path.parent / "group.json", {"group": group})
         tensors = {f"{_COLUMN}{name}": column for name, column in shard.columns.items()}
         tensors[_ROWS] = torch.tensor(shard.rows, dtype=torch.int32)
+        if shard.counts is not None:
+            tensors[_COUNTS] = torch.tensor(shard.counts, dtype=torch.int32)
         note = {"broken": list(shard.broken.items()), "checksum": _checksum(tensors)}
         draft = path.with_suffix(f".{os.getpid()}.draft")
         try:
@@ -103,13 +111,17 @@ class StoredShards:
         """Load a group of a shard."""
         tensors, note = _read(self._path(index, group))
         rows = tuple(tensors.pop(_ROWS).tolist())
+        counts = tuple(tensors.pop(_COUNTS).tolist()) if _COUNTS in tensors else None
         columns = {name.removeprefix(_COLUMN): tensor for name, tensor in tensors.items()}
-        return ShardGroup(rows, columns, dict(note["broken"]))
+        return ShardGroup(rows, columns, dict(note["broken"]), counts)
 
-    def rows(self, index: int, group: str) -> tuple[int, ...]:
-        """Load only which images have a row."""
+    def rows(self, index: int, group: str) -> dict[int, int]:
+        """Load only which images are there, and how many rows each has."""
         with safe_open(self._path(index, group), framework="pt") as file:
-            return tuple(file.get_tensor(_ROWS).tolist())
+            rows = file.get_tensor(_ROWS).tolist()
+            has_counts = _COUNTS in file.keys()  # noqa: SIM118
+            counts = file.get_tensor(_COUNTS).tolist() if has_counts else [1] * len(rows)
+        return dict(zip(rows, counts, strict=True))
 
     def _path(self, index: int, group: str) -> Path:
         name = sha256(group.encode()).hexdigest()[:16]
@@ -136,9 +148,10 @@ class HeldShards:
         """Give a group of a shard away."""
         return self._groups.pop((index, group))
 
-    def rows(self, index: int, group: str) -> tuple[int, ...]:
-        """Say which images have a row."""
-        return self._groups[index, group].rows
+    def rows(self, index: int, group: str) -> dict[int, int]:
+        """Say which images are there, and how many rows each has."""
+        shard = self._groups[index, group]
+        return dict(zip(shard.rows, shard.counts or (1,) * len(shard.rows), strict=True))
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

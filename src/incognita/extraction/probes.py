@@ -6,6 +6,7 @@ step the input share its graph: one backward pass per objective, one forward pas
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,14 +21,34 @@ from incognita.containers.needs import (
     RankOneRemoved,
 )
 from incognita.errors import InvalidDataError, unknown_name
+from incognita.extraction.loading import Inputs
 from incognita.extraction.network import Network
 from incognita.extraction.pooling import gram_rows, pooled, without_largest_direction
 from incognita.extraction.records import LAYERS, OUTPUTS, PassCount, Wanted
-from incognita.models.adapter import Forward
+from incognita.extraction.shards import Columns, Recorded
+from incognita.models.adapter import Classifier, Forward
 
-Columns = dict[str, Tensor]
 Step = InputStep | AdaScaleStep | MahalanobisStep
 KNOWN_PROBES = (GramRows, Numerators, RankOneRemoved, InputStep, AdaScaleStep, MahalanobisStep)
+
+
+class ProbedNetwork(Network):
+    """A classifier that records whatever is wanted of a batch."""
+
+    def record(self, inputs: Inputs, wanted: Wanted) -> Recorded:
+        """Run the network on one batch and give the columns of each group."""
+        assert isinstance(inputs, Tensor)
+        return Recorded(record(self, inputs.to(self.device, non_blocking=True), wanted))
+
+
+def identity_of_classifier(classifier: Classifier) -> dict[str, Any]:
+    """Give everything about a classifier that could change an output."""
+    return {
+        "weights_hash": classifier.weights_hash,
+        "preprocessing": classifier.preprocessing,
+        "pixel_std": classifier.pixel_std.tolist(),
+        "layers": list(classifier.layers),
+    }
 
 
 def check_wanted(wanted: Wanted, *, layers: Sequence[str], name: str) -> None:

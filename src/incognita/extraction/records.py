@@ -24,28 +24,39 @@ class Settings:
     depend on them; where and by how many processes it is done does not.
 
     Args:
-        batch_size: Images per call of the network.
+        batch_size: Images per call of the network; by default 128 of a classifier and 1 of a
+            detector, whose images seldom have one size.
         precision: "bfloat16" runs matrix work in half the bits; what is recorded is float32.
         device: As torch names it: "cpu", "cuda", "cuda:1", "mps", "xpu".
         workers: Local processes; 1 stands for this one.
     """
 
-    batch_size: int = 128
+    batch_size: int | None = None
     precision: Literal["float32", "bfloat16"] = "float32"
     device: str = "cpu"
     workers: int = 1
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "workers"):
-            if getattr(self, name) < 1:
-                raise InvalidDataError(
-                    f"{name} must be at least 1, but {getattr(self, name)} came."
-                )
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidDataError(f"{name} must be at least 1, but {value} came.")
         _check_device(self.device)
         if self.precision not in ("float32", "bfloat16"):
             raise InvalidDataError(
                 f"precision must be float32 or bfloat16, but {self.precision!r} came."
             )
+
+
+class Unit(NamedTuple):
+    """How a kind of model is run by default: images per shard and per call."""
+
+    shard_size: int
+    batch_size: int
+
+
+CLASSIFIER_UNIT = Unit(512, 128)
+DETECTOR_UNIT = Unit(64, 1)  # a box may carry thousands of numbers, and an image a hundred boxes
 
 
 def _check_device(name: str) -> None:
@@ -140,8 +151,10 @@ class ShardGroup:
         rows: Places in the dataset of the images that have a row, rising.
         columns: Their rows; a group of which every image is broken has no column.
         broken: Why the image at a place has no row.
+        counts: How many rows each image has in the columns; None where each has one.
     """
 
     rows: tuple[int, ...]
     columns: Mapping[str, Tensor]
     broken: Mapping[int, str] = field(default_factory=dict)
+    counts: tuple[int, ...] | None = None

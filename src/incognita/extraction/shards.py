@@ -3,17 +3,40 @@
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from incognita.extraction.loading import LoadedBatch, Loader
-from incognita.extraction.network import Network
-from incognita.extraction.probes import Columns, record
-from incognita.extraction.records import ShardGroup, ShardJob, Wanted
+from incognita.extraction.loading import Inputs, LoadedBatch, Loader
+from incognita.extraction.records import PassCount, ShardGroup, ShardJob, Wanted
 
+Columns = dict[str, Tensor]
 Commit = Callable[[int, str, ShardGroup], None]
 Progress = Callable[[int], None]
+
+
+class Recorded(NamedTuple):
+    """The columns of each group for one batch; `counts` as in `ShardGroup`."""
+
+    groups: dict[str, Columns]
+    counts: tuple[int, ...] | None = None
+
+
+@runtime_checkable
+class Runnable(Protocol):
+    """A model made ready to be run, whatever it emits."""
+
+    passes: PassCount
+
+    def record(self, inputs: Inputs, wanted: Wanted) -> Recorded:
+        """Run it on a batch and give the columns of each group."""
+
+    def exact(self) -> AbstractContextManager[None]:
+        """Make the device compute the same in every run."""
+
+    def close(self) -> None:
+        """Leave the module as it was found."""
 
 
 @dataclass(eq=False)
@@ -27,7 +50,7 @@ class ShardRunner:
         turn: Held while the network computes (see `workers`).
     """
 
-    network: Network
+    network: Runnable
     loader: Loader
     wanted: Wanted
     turn: AbstractContextManager[object]
@@ -51,11 +74,10 @@ class ShardRunner:
         if batch.inputs is None:
             return
         with self.turn, self.network.exact():
-            inputs = batch.inputs.to(self.network.device, non_blocking=True)
-            groups = record(self.network, inputs, self.wanted.only(batch.job.groups))
+            groups, counts = self.network.record(batch.inputs, self.wanted.only(batch.job.groups))
             groups = {name: _on_host(columns) for name, columns in groups.items()}
         for group, columns in groups.items():
-            drafts[group].add(batch.rows, columns)
+            drafts[group].add(batch.rows, columns, counts)
 
 
 @dataclass(eq=False)
@@ -65,33 +87,52 @@ class _Draft:
     rows: list[int] = field(default_factory=list)
     parts: list[Columns] = field(default_factory=list)
     broken: dict[int, str] = field(default_factory=dict)
+    counts: list[int] | None = None
 
-    def add(self, rows: tuple[int, ...], columns: Columns) -> None:
-        """Add the rows of a batch; one that holds NaN or infinity is broken."""
+    def add(
+        self, rows: tuple[int, ...], columns: Columns, counts: tuple[int, ...] | None = None
+    ) -> None:
+        """Add the images of a batch; one with NaN or infinity in any of its rows is broken."""
+        each = torch.tensor(counts or (1,) * len(rows))
+        image_of_row = torch.repeat_interleave(torch.arange(len(rows)), each)
         is_kept = torch.ones(len(rows), dtype=torch.bool)
         for name, column in columns.items():
-            is_finite = column.isfinite().flatten(1).all(dim=1)
-            for k in (is_kept & ~is_finite).nonzero().flatten().tolist():
+            is_finite = _finite_rows(column)
+            wrong = torch.zeros(len(rows), dtype=torch.bool)
+            wrong[image_of_row[~is_finite]] = True
+            for k in (is_kept & wrong).nonzero().flatten().tolist():
                 self.broken[rows[k]] = f"{name} of the network is not finite"
-            is_kept &= is_finite
-        if is_kept.all():
-            self.rows += rows
-            self.parts.append(columns)
-        elif is_kept.any():
-            self.rows += [row for row, kept in zip(rows, is_kept.tolist(), strict=True) if kept]
-            self.parts.append({name: column[is_kept] for name, column in columns.items()})
+            is_kept &= ~wrong
+        if not is_kept.any():
+            return
+        kept = is_kept.tolist()
+        self.rows += [row for row, is_in in zip(rows, kept, strict=True) if is_in]
+        if counts is not None:
+            now = [n for n, is_in in zip(counts, kept, strict=True) if is_in]
+            self.counts = (self.counts or []) + now
+        if not all(kept):
+            columns = {name: column[is_kept[image_of_row]] for name, column in columns.items()}
+        self.parts.append(columns)
 
     def finished(self) -> ShardGroup:
         """Join the batches."""
         names = self.parts[0] if self.parts else {}
         columns = {name: torch.cat([part[name] for part in self.parts]) for name in names}
-        return ShardGroup(tuple(self.rows), columns, dict(sorted(self.broken.items())))
+        counts = None if self.counts is None else tuple(self.counts)
+        return ShardGroup(tuple(self.rows), columns, dict(sorted(self.broken.items())), counts)
 
 
 def _on_host(columns: Columns) -> Columns:
-    return {name: _as_float32(column) for name, column in columns.items()}
+    return {name: _plain(column) for name, column in columns.items()}
 
 
-def _as_float32(column: Tensor) -> Tensor:
+def _plain(column: Tensor) -> Tensor:
+    """Give a column on the host, floats in single precision."""
+    kind = torch.float32 if column.is_floating_point() else column.dtype
     # `clone` leaves inference mode behind: a method may want to change or differentiate a column
-    return column.to("cpu", torch.float32).clone(memory_format=torch.contiguous_format)
+    return column.detach().to("cpu", kind).clone(memory_format=torch.contiguous_format)
+
+
+def _finite_rows(column: Tensor) -> Tensor:
+    is_finite = column.isfinite()
+    return is_finite if column.ndim == 1 else is_finite.flatten(1).all(dim=1)

@@ -24,12 +24,22 @@ import torch
 
 from incognita.benchmarks.dataset import Dataset
 from incognita.errors import InvalidDataError, WorkerError
-from incognita.extraction.loading import Loader
-from incognita.extraction.network import Network
-from incognita.extraction.output_store import StoredShards
-from incognita.extraction.records import PassCount, Settings, ShardJob, Wanted
-from incognita.extraction.shards import Progress, ShardRunner
+from incognita.extraction.detector_network import DetectorNetwork, identity_of_detector
+from incognita.extraction.loading import Loader, n_shards
+from incognita.extraction.output_store import HeldShards, OutputStore, StoredShards
+from incognita.extraction.probes import ProbedNetwork, identity_of_classifier
+from incognita.extraction.records import (
+    CLASSIFIER_UNIT,
+    DETECTOR_UNIT,
+    PassCount,
+    Settings,
+    ShardJob,
+    Unit,
+    Wanted,
+)
+from incognita.extraction.shards import Progress, Runnable, ShardRunner
 from incognita.models.adapter import Classifier
+from incognita.models.detector import Detector
 
 _MOST_THREADS = 8
 
@@ -37,20 +47,43 @@ _MOST_THREADS = 8
 class Task(NamedTuple):
     """What every process must know."""
 
-    classifier: Classifier
+    model: Classifier | Detector
     dataset: Dataset
     wanted: Wanted
     settings: Settings
+
+    @property
+    def unit(self) -> Unit:
+        """Images per shard and per call of the network."""
+        unit = DETECTOR_UNIT if isinstance(self.model, Detector) else CLASSIFIER_UNIT
+        return unit._replace(batch_size=self.settings.batch_size or unit.batch_size)
+
+    @property
+    def n_shards(self) -> int:
+        """How many shards the dataset has."""
+        return n_shards(len(self.dataset.image_ids), self.unit)
+
+    def shards(self, store: OutputStore | None) -> "StoredShards | HeldShards":
+        """Open the place where the shards are or will be."""
+        if store is None:
+            return HeldShards()
+        if isinstance(self.model, Detector):
+            identity = identity_of_detector(self.model)
+        else:
+            identity = identity_of_classifier(self.model)
+        return store.open(self.model.name, identity, self.dataset, self.settings, self.unit)
 
     def runner(self, turn: AbstractContextManager[object] | None = None) -> ShardRunner:
         """Make what runs shards in this process."""
         settings = self.settings
         threads = max(1, min(_MOST_THREADS, n_cores()) // settings.workers)
         is_cuda = torch.device(settings.device).type == "cuda"
-        loader = Loader(
-            self.dataset, self.classifier.preprocess, settings.batch_size, threads, pin=is_cuda
-        )
-        network = Network(self.classifier, settings)
+        loader = Loader(self.dataset, self.model.preprocess, self.unit, threads, pin=is_cuda)
+        network: Runnable
+        if isinstance(self.model, Detector):
+            network = DetectorNetwork(self.model, settings)
+        else:
+            network = ProbedNetwork(self.model, settings)
         return ShardRunner(network, loader, self.wanted, turn or nullcontext())
 
 

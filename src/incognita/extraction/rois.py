@@ -1,0 +1,79 @@
+"""Maps of a detector's layers, pooled over the boxes it found."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torchvision.ops import roi_align  # type: ignore[import-untyped]
+
+from incognita.shapes import Float, Int
+
+# FindMeIfYouCan takes R = 9 for LaRD (D.2.4); SAFE pools to one cell, and the mean of 9 x 9 cells
+# is that cell sampled more densely, so that one column serves both
+CELLS = 9
+_SAMPLES = 2  # per cell and side
+_CANONICAL_SIDE, _CANONICAL_LEVEL = 224.0, 4  # Lin et al., Feature Pyramid Networks, eq. 1
+
+
+def pool_boxes(
+    maps: Mapping[str, Sequence[Tensor]],
+    rois: Sequence[Float[Tensor, "_ 4"]],
+    input_size: tuple[int, int],
+) -> dict[str, Float[Tensor, "_ _"]]:
+    """Average each layer over each box, by RoIAlign to 9 x 9 cells and their mean.
+
+    Args:
+        maps: The levels of each layer, [n, channels, height, width].
+        rois: The boxes of each image in fractions of the input.
+        input_size: Height and width of the input.
+    """
+    boxes = torch.cat(list(rois))
+    images = torch.cat(
+        [torch.full((len(each),), k, device=each.device) for k, each in enumerate(rois)]
+    )
+    return {name: _pool(levels, boxes, images, input_size) for name, levels in maps.items()}
+
+
+def _pool(
+    levels: Sequence[Tensor],
+    boxes: Float[Tensor, "boxes 4"],
+    images: Int[Tensor, "boxes"],
+    input_size: tuple[int, int],
+) -> Float[Tensor, "boxes channels"]:
+    level_of_box = _levels_of(levels, boxes, input_size)
+    out = levels[0].new_zeros(len(boxes), levels[0].shape[1], dtype=torch.float32)
+    for k, layer_map in enumerate(levels):
+        is_here = level_of_box == k
+        if is_here.any():
+            out[is_here] = _aligned(layer_map.float(), boxes[is_here], images[is_here])
+    return out
+
+
+def _aligned(
+    layer_map: Tensor, boxes: Float[Tensor, "boxes 4"], images: Int[Tensor, "boxes"]
+) -> Float[Tensor, "boxes channels"]:
+    height, width = layer_map.shape[-2:]
+    # in cells of the map, each axis by its own scale: heights and widths are rounded apart
+    scale = torch.tensor([width, height, width, height], device=boxes.device)
+    rois = torch.cat([images[:, None].to(boxes.dtype), boxes * scale], dim=1).float()
+    cells: Tensor = roi_align(layer_map, rois, CELLS, 1.0, _SAMPLES, aligned=True)
+    return cells.mean(dim=(2, 3))
+
+
+def _levels_of(
+    levels: Sequence[Tensor], boxes: Float[Tensor, "boxes 4"], input_size: tuple[int, int]
+) -> Int[Tensor, "boxes"]:
+    """Choose the level of a pyramid for each box, large boxes on coarse levels.
+
+    k = floor(4 + log2(side / 224)) is the level whose stride is 2^k; of the levels there are the
+    one with the nearest stride is taken.
+    """
+    if len(levels) == 1:
+        return torch.zeros(len(boxes), dtype=torch.long, device=boxes.device)
+    height, width = input_size
+    sides = ((boxes[:, 2:] - boxes[:, :2]).clamp_min(0) * boxes.new_tensor([width, height])).prod(1)
+    wanted = torch.floor(
+        _CANONICAL_LEVEL + torch.log2(sides.sqrt().clamp_min(1e-6) / _CANONICAL_SIDE)
+    )
+    strides = boxes.new_tensor([height / each.shape[-2] for each in levels])
+    return (wanted[:, None] - torch.log2(strides)[None, :]).abs().argmin(dim=1)
