@@ -15,7 +15,6 @@ from PIL import Image
 from tests.benchmarks.image_trees import STREET, pixels_of, write_image, write_list, write_street
 
 from incognita.benchmarks.dataset import ArrayDataset
-from incognita.benchmarks.finding import list_benchmarks
 from incognita.benchmarks.loading import draw, load_benchmark
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
 
@@ -67,7 +66,7 @@ def test_a_typo_gets_a_suggestion():
         load_benchmark("terra/standrad")
 
 
-@pytest.mark.parametrize("name", [*list_benchmarks("terra/*"), *list_benchmarks("digits/*")])
+@pytest.mark.parametrize("name", ["terra/standard", "terra/full-spectrum", "digits/standard"])
 def test_the_embedded_benchmarks_load_whole(name):
     benchmark = load_benchmark(name)
     assert benchmark.notes == ()

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.benchmarks.box_trees import write_road
 from tests.benchmarks.image_trees import write_list, write_street
 from typer.testing import CliRunner
 
@@ -36,6 +37,28 @@ def test_a_plan_of_an_embedded_benchmark_needs_nothing(run):
     done = run("plan", "terra/standard")
     assert done.exit_code == 0
     assert "Nothing to get" in done.stdout
+
+
+def test_a_plan_and_a_check_of_boxes_say_the_task_and_where_they_are(run, tmp_path):
+    path = write_road(tmp_path)
+    done = run("plan", path)
+    assert done.exit_code == 0
+    for words in ("mine/road (detection, version 1)", "both, annotated in both.json", "mixed"):
+        assert words in done.stdout
+    assert json.loads(run("plan", path, "--json").stdout)["task"] == "detection"
+    assert run("check", path).exit_code == 0
+    (tmp_path / "test" / "b.png").unlink()
+    done = run("check", path)
+    assert done.exit_code == 4
+    assert "b.png" in done.stdout.replace("\n", "")
+    document = json.loads(run("check", path, "--json").stdout)
+    assert (document["task"], document["verdict"]) == ("detection", "partial")
+
+
+def test_a_check_of_embedded_scenes_finds_all_of_them(run):
+    done = run("check", "terra/near")
+    assert done.exit_code == 0
+    assert "terra/near (detection, version 1)" in done.stdout
 
 
 def test_a_plan_as_json_has_every_set(run):

@@ -27,10 +27,19 @@ def test_benchmarks_are_listed_with_their_titles(run):
 
 
 def test_a_pattern_chooses(run):
-    assert names_of(run("benchmarks", "terra/*").stdout) == [
+    assert names_of(run("benchmarks", "terra/[fs]*").stdout) == [
+        "terra/far",
+        "terra/farther",
         "terra/full-spectrum",
         "terra/standard",
     ]
+
+
+def test_benchmarks_say_whether_they_are_for_classifiers_or_detectors(run):
+    lines = run("benchmarks").stdout.splitlines()
+    tasks = {name: task for name, task, *_ in map(str.split, lines)}
+    assert tasks["terra/standard"] == tasks["openood/cifar10"] == "classification"
+    assert tasks["terra/near"] == tasks["terra/detection"] == "detection"
 
 
 def test_a_pattern_that_matches_nothing_says_so(run):
@@ -50,7 +59,7 @@ def test_models_say_what_the_option_takes_and_hold_every_default(run):
     defaults = {find_definition(name).definition.default_model for name in list_benchmarks()}
     assert defaults - {None} <= set(names)
     assert {"timm:NAME", "FILE.py:FUNCTION"} <= set(names)
-    assert names_of(run("models", "terra:*").stdout) == ["terra:classifier"]
+    assert names_of(run("models", "terra:*").stdout) == ["terra:classifier", "terra:detector"]
 
 
 def test_an_unknown_kind_is_wrong_usage(run):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from incognita.benchmarks.dataset import Dataset
 
@@ -23,6 +23,8 @@ class Benchmark:
         shifted: Known classes that look different; known too in the full-spectrum setting.
         unknown_validation: Unknown images to choose parameters on, never tested.
         unknown_training: Unknown images that training methods may use.
+        mixed: Images in which known and unknown objects may stand together; only in detection.
+        task: Whether its models name images or find objects; then every set is a `BoxDataset`.
         full_spectrum: Whether shifted images count as known in the main table.
         default_model: The model meant for it, where one is embedded.
         notes: What a reader of its numbers must be told, such as what is missing.
@@ -39,6 +41,8 @@ class Benchmark:
     shifted: Mapping[str, Dataset] = field(default_factory=dict)
     unknown_validation: Dataset | None = None
     unknown_training: Dataset | None = None
+    mixed: Mapping[str, Dataset] = field(default_factory=dict)
+    task: Literal["classification", "detection"] = "classification"
     full_spectrum: bool = False
     default_model: str | None = None
     notes: tuple[str, ...] = ()

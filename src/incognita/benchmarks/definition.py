@@ -3,40 +3,31 @@
 name = "mine/street"          # as people type it
 version = 1                   # goes up whenever a number could move
 title = "Street signs"
+task = "classification"       # or detection; may be left out
 classes = ["stop", "yield"]   # names in the order of the labels; or how many; or a text file
 [[set]]
 name = "test"
-role = "test"                 # train, validation, test, shifted, near, far, farther, …
-kind = "folder"               # folder, imglist, terra or digits
+role = "test"                 # train, validation, test, shifted, near, far, farther, mixed, …
+kind = "folder"               # folder, imglist, terra or digits; for boxes coco or terra-scenes
 path = "signs/test"           # below the data folder
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    PositiveInt,
-    model_validator,
+from pydantic import Field, PositiveInt, model_validator
+
+from incognita.benchmarks.set_entries import (
+    SEVERAL_SETS,
+    TESTED_UNKNOWN_ROLES,
+    UNKNOWN_GROUPS,
+    AnySet,
+    Entry,
+    Task,
 )
 
-Role = Literal[
-    "train", "validation", "test", "shifted", "near", "far", "farther",
-    "unknown-validation", "unknown-training",
-]  # fmt: skip
-KNOWN_ROLES = ("train", "validation", "test", "shifted")
-TESTED_UNKNOWN_ROLES = ("near", "far", "farther")
-SEVERAL_SETS = (*TESTED_UNKNOWN_ROLES, "shifted")  # every other role belongs to one set
 
-
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Source(_Entry):
+class Source(Entry):
     """Where images are published, under which license, and roughly how much disk they take."""
 
     title: str
@@ -45,7 +36,7 @@ class Source(_Entry):
     megabytes: float | None = None
 
 
-class Preprocessing(_Entry):
+class Preprocessing(Entry):
     """What the benchmark's own code does with an image; a hint, since the model brings its own."""
 
     resize: PositiveInt
@@ -54,139 +45,10 @@ class Preprocessing(_Entry):
     std: Annotated[list[float], Field(min_length=3, max_length=3)]
 
 
-class _Set(_Entry):
-    """One set of images and its part in the benchmark.
-
-    Args:
-        name: Unique in the benchmark.
-        role: What the images are for.
-        count: How many there are when nothing is missing.
-        source: Name of an entry of `sources`.
-        note: What a reader of its numbers must be told.
-        allowed_classes: Own classes that may bear the name of a known class.
-    """
-
-    reads_files: ClassVar[bool] = True
-
-    name: Annotated[str, Field(min_length=1)]
-    role: Role
-    count: PositiveInt | None = None
-    source: str | None = None
-    note: str | None = None
-    allowed_classes: list[str] = []
-
-    @property
-    def is_known(self) -> bool:
-        """Whether its images show known classes."""
-        return self.role in KNOWN_ROLES
+Set = Annotated[AnySet, Field(discriminator="kind")]
 
 
-class ImglistSet(_Set):
-    """Images that a list names, a path and a label in each line, as OpenOOD writes them.
-
-    Args:
-        kind: imglist.
-        list: The list file.
-        root: The folder that its paths begin at.
-        one_class_per_folder: Whether the folder an image lies in is its own class.
-    """
-
-    kind: Literal["imglist"]
-    list: str
-    root: str = "."
-    one_class_per_folder: bool = False
-
-    @property
-    def place(self) -> str:
-        """Where its files go, below the data folder."""
-        return f"{self.root}, listed in {self.list}"
-
-
-class FolderSet(_Set):
-    """All images of a folder and of those below it.
-
-    Args:
-        kind: folder.
-        path: The folder.
-        one_class_per_folder: Whether each folder of the first level is a class.
-        folders: The class that a folder stands for, where the two have different names.
-    """
-
-    kind: Literal["folder"]
-    path: str
-    one_class_per_folder: bool = True
-    folders: Mapping[str, str] = {}
-
-    @model_validator(mode="after")
-    def _known_images_have_classes(self) -> "FolderSet":
-        if self.is_known and not self.one_class_per_folder:
-            raise ValueError(
-                f"set {self.name!r} holds known images, whose classes are the names of folders; "
-                f"leave one_class_per_folder = false out"
-            )
-        return self
-
-    @property
-    def place(self) -> str:
-        """Where its files go, below the data folder."""
-        return self.path
-
-
-class TerraSet(_Set):
-    """Images that the embedded world Terra draws.
-
-    Args:
-        kind: terra.
-        part: `train`, `validation` or `test`; no image is in two of them.
-        classes: A group, a super-class or a class of its tree, or several of them.
-        count: How many images.
-        style: `plain`, or a shifted look.
-        seed: Another seed is another world with the same classes.
-        size: Width and height in pixels.
-    """
-
-    reads_files: ClassVar[bool] = False
-    place: ClassVar[str] = "embedded"
-
-    kind: Literal["terra"]
-    part: Literal["train", "validation", "test"]
-    count: PositiveInt
-    classes: str | list[str] = "known"
-    style: str = "plain"
-    seed: NonNegativeInt = 0
-    size: PositiveInt = 32
-
-
-class DigitsSet(_Set):
-    """Pictures that come with scikit-learn; one of part, digits and photograph says which.
-
-    Args:
-        kind: digits.
-        part: Known digits: `train`, `validation` or `test`.
-        digits: All images of unknown digits.
-        photograph: Patches of a photograph.
-    """
-
-    reads_files: ClassVar[bool] = False
-    place: ClassVar[str] = "comes with scikit-learn"
-
-    kind: Literal["digits"]
-    part: Literal["train", "validation", "test"] | None = None
-    digits: list[int] | None = None
-    photograph: str | None = None
-
-    @model_validator(mode="after")
-    def _one_choice(self) -> "DigitsSet":
-        given = [each for each in (self.part, self.digits, self.photograph) if each is not None]
-        if len(given) != 1:
-            raise ValueError(f"set {self.name!r} needs one of part, digits and photograph")
-        return self
-
-
-Set = Annotated[ImglistSet | FolderSet | TerraSet | DigitsSet, Field(discriminator="kind")]
-
-
-class Definition(_Entry):
+class Definition(Entry):
     """A benchmark as its file describes it; nothing is read but the file.
 
     Args:
@@ -196,6 +58,7 @@ class Definition(_Entry):
         classes: Names of the known classes, or how many there are, or a text file with a name in
             each line, below the data folder.
         set: The sets of images.
+        task: Whether its models name images or find objects in them.
         paper: Where it is described.
         home: Where the lists and prepared images are published.
         extends: The benchmark that this one adds to; a set of the same name replaces.
@@ -210,6 +73,7 @@ class Definition(_Entry):
     title: str
     classes: Annotated[list[str], Field(min_length=1)] | PositiveInt | str
     set: Annotated[list[Set], Field(min_length=1)]
+    task: Task = "classification"
     paper: str | None = None
     home: str | None = None
     extends: str | None = None
@@ -233,9 +97,29 @@ class Definition(_Entry):
                 )
         if "test" not in roles:
             raise ValueError('it has no known images to test; add a set with role = "test"')
+        self._refuse_another_task()
         if not any(each.role in TESTED_UNKNOWN_ROLES for each in self.set):
             raise ValueError('it has no unknown images to test; add a set with role = "near"')
         return self
+
+    def _refuse_another_task(self) -> None:
+        """Refuse sets of the other task, and what only one of the two tasks has."""
+        for each in self.set:
+            if each.task != self.task:
+                raise ValueError(
+                    f"set {each.name!r} is of kind {each.kind}, which is for {each.task}, but the "
+                    f'task is {self.task}; write task = "{each.task}", or take another kind'
+                )
+            if each.role == "mixed" and self.task == "classification":
+                raise ValueError(
+                    f"set {each.name!r} has the role mixed, but an image that is classified shows "
+                    f"one class; take one of {', '.join(UNKNOWN_GROUPS)}"
+                )
+        if self.task == "detection" and isinstance(self.classes, int):
+            raise ValueError(
+                "annotations say by name what a box shows, but classes is a number; list the "
+                "names: classes = [...]"
+            )
 
 
 def _refuse_repeats(what: str, names: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from incognita.benchmarks.parsing import parse_definition
 from incognita.errors import InvalidDataError, MissingDataError, unknown_name
 
 SHIPPED = Path(__file__).parent / "definitions"
+NO_BENCHMARKS = "splits"  # the folder with rules for building splits
 OWN_KEYS = ("name", "version", "title")  # never taken over from the benchmark that is extended
 
 
@@ -31,8 +32,9 @@ def list_benchmarks(pattern: str = "*") -> list[str]:
     >>> list_benchmarks("openood/cifar*")
     ['openood/cifar10', 'openood/cifar100']
     """
-    names = (path.relative_to(SHIPPED).with_suffix("") for path in SHIPPED.rglob("*.toml"))
-    return sorted(name for each in names if fnmatchcase(name := each.as_posix(), pattern))
+    paths = (path.relative_to(SHIPPED).with_suffix("") for path in SHIPPED.rglob("*.toml"))
+    names = (path.as_posix() for path in paths if path.parts[0] != NO_BENCHMARKS)
+    return sorted(name for name in names if fnmatchcase(name, pattern))
 
 
 def find_definition(name_or_path: str | PathLike[str]) -> Found:

@@ -1,11 +1,18 @@
 """What makes the numbers of a benchmark wrong is refused before a model runs."""
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, cast
 
-from incognita.benchmarks.definition import KNOWN_ROLES, TESTED_UNKNOWN_ROLES
-from incognita.benchmarks.opening import OpenedSet, Surroundings, plain
+import numpy as np
+
+from incognita.benchmarks.class_names import plain
+from incognita.benchmarks.opened import OpenedSet, Surroundings
 from incognita.benchmarks.readers.images import identities
+from incognita.benchmarks.set_entries import KNOWN_ROLES, TESTED_UNKNOWN_ROLES
 from incognita.errors import InvalidDataError
+
+if TYPE_CHECKING:
+    from incognita.benchmarks.box_dataset import BoxDataset
 
 TESTED = ("test", "shifted", *TESTED_UNKNOWN_ROLES)
 
@@ -35,6 +42,8 @@ def refuse_overlaps(opened: Sequence[OpenedSet], benchmark: str) -> None:
 def _must_be_apart(first: str, second: str) -> bool:
     if (first in TESTED) != (second in TESTED):
         return True
+    if "mixed" in (first, second):  # it shows both, so that it may repeat what is tested apart
+        return False
     return (first in KNOWN_ROLES) != (second in KNOWN_ROLES)
 
 
@@ -44,14 +53,39 @@ def refuse_known_classes(opened: Iterable[OpenedSet], around: Surroundings) -> N
         return
     known = {plain(name): name for name in around.classes}
     for each in opened:
-        own = getattr(each.dataset, "source_classes", None)
-        if each.entry.is_known or own is None:
+        if each.entry.is_known or each.entry.role == "mixed" or each.dataset is None:
             continue
+        own = each.dataset.source_classes if each.object_classes is None else each.object_classes
         allowed = {plain(name) for name in each.entry.allowed_classes}
-        shared = sorted(known.keys() & {plain(name) for name in set(own)} - allowed)
+        shared = sorted(known.keys() & {plain(name) for name in set(own or ())} - allowed)
         if shared:
+            names = [known[name] for name in shared]
+            what = (
+                _known_images(names) if each.object_classes is None else _known_boxes(each, names)
+            )
             raise InvalidDataError(
                 f"Set {each.entry.name!r} of {around.benchmark} has the role {each.entry.role}, "
-                f"but holds images of known classes: {', '.join(known[name] for name in shared)}; "
-                f"take them out, or name them in allowed_classes if they mean something else."
+                f"but {what}"
             )
+
+
+def _known_images(names: Sequence[str]) -> str:
+    return (
+        f"holds images of known classes: {', '.join(names)}; take them out, or name them in "
+        f"allowed_classes if they mean something else."
+    )
+
+
+def _known_boxes(opened: OpenedSet, names: Sequence[str]) -> str:
+    truth = cast("BoxDataset", opened.dataset).truth()
+    images = {
+        name: np.unique(truth.image_index[truth.class_ids == truth.classes.id_of(name)])
+        for name in names
+    }
+    n_images = len(np.unique(np.concatenate(list(images.values()))))
+    shown = ", ".join(f"{name} in {len(rows):,}" for name, rows in images.items())
+    return (
+        f"{n_images:,} of its {truth.n_images:,} images show known classes ({shown}); build a set "
+        f'without them (`incognita build`), give it the role "mixed", or name them in '
+        f"allowed_classes."
+    )

@@ -11,12 +11,15 @@ import numpy as np
 
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.benchmarks.dataset import Dataset
-from incognita.benchmarks.definition import TESTED_UNKNOWN_ROLES, Definition
+from incognita.benchmarks.definition import Definition
 from incognita.benchmarks.finding import Found, find_definition
 from incognita.benchmarks.finding import list_benchmarks as list_benchmarks
 from incognita.benchmarks.guards import refuse_known_classes, refuse_overlaps
-from incognita.benchmarks.opening import OpenedSet, Surroundings, open_set
+from incognita.benchmarks.notes import notes_of
+from incognita.benchmarks.opened import OpenedSet, Surroundings
+from incognita.benchmarks.opening import open_set
 from incognita.benchmarks.readers.content_hashes import user_cache_dir
+from incognita.benchmarks.set_entries import TESTED_UNKNOWN_ROLES, UNKNOWN_GROUPS
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.shapes import Int
 
@@ -40,7 +43,8 @@ def load_benchmark(
         data: The folder that relative paths begin at; by default the one a TOML file of your own
             lies in, and that of INCOGNITA_DATA for ours.
         limit: At most so many images of each set, in the proportions of their classes; of the
-            training set ten times as many, since methods learn little from a few rows of a class.
+            training set of a classifier ten times as many, since methods learn little from a few
+            rows of a class, where an image with boxes gives several rows.
         seed: Of that draw.
         cache_dir: Where hashes of files are remembered; by default in the user's cache.
 
@@ -59,14 +63,23 @@ Did you mean openood/cifar10?
     refuse_overlaps(opened, definition.name)
     refuse_known_classes(opened, around)
     datasets = {each.entry.name: each.dataset for each in opened if each.dataset is not None}
+    notes = [note for each in opened for note in notes_of(each, around.classes)]
+    facts = _facts(found, opened, around)
     if limit is not None:
+        more = 10 if definition.task == "classification" else 1
         roles = {entry.name: entry.role for entry in definition.set}
         datasets = {
-            name: draw(each, limit * (10 if roles[name] == "train" else 1), seed, name)
+            name: draw(each, limit * (more if roles[name] == "train" else 1), seed, name)
             for name, each in datasets.items()
         }
-    facts = _facts(found, opened, around, limit, seed)
-    return _assemble(definition, datasets, around.classes, _notes(opened, limit, seed), facts)
+        notes.append(_limit_note(limit, more, seed))
+        facts |= {"limit": limit, "seed": seed}
+    return _assemble(definition, datasets, around.classes, tuple(notes), facts)
+
+
+def _limit_note(limit: int, more: int, seed: int) -> str:
+    learned = "" if more == 1 else ", ten times as many to learn from"
+    return f"at most {limit:,} images of each set{learned}, drawn with seed {seed}"
 
 
 def surroundings(
@@ -136,16 +149,10 @@ def _even_places(n: int, chosen: int, rng: np.random.Generator) -> Int[np.ndarra
     return (np.arange(chosen, dtype=np.int64) * n + rng.integers(n)) // chosen
 
 
-def _facts(
-    found: Found,
-    opened: Sequence[OpenedSet],
-    around: Surroundings,
-    limit: int | None,
-    seed: int,
-) -> dict[str, Any]:
+def _facts(found: Found, opened: Sequence[OpenedSet], around: Surroundings) -> dict[str, Any]:
     definition = found.definition
     hint = definition.preprocessing
-    facts: dict[str, Any] = {
+    return {
         "definition": str(found.path),
         "definition_hash": found.content_hash,
         "data": str(around.data),
@@ -157,42 +164,6 @@ def _facts(
             if not each.is_complete
         },
     }
-    return facts if limit is None else facts | {"limit": limit, "seed": seed}
-
-
-def _notes(opened: Sequence[OpenedSet], limit: int | None, seed: int) -> tuple[str, ...]:
-    notes = [note for each in opened for note in _notes_of(each)]
-    if limit is not None:
-        notes.append(
-            f"at most {limit:,} images of each set, ten times as many to learn from, drawn with "
-            f"seed {seed}"
-        )
-    return tuple(notes)
-
-
-def _notes_of(opened: OpenedSet) -> list[str]:
-    entry, found, expected = opened.entry, opened.found, opened.expected
-    left_out = _left_out(opened)
-    if opened.dataset is None:
-        return [f"{entry.name}: no image found; the set is left out", *left_out]
-    notes = [] if entry.note is None else [f"{entry.name}: {entry.note}"]
-    if expected is not None and found < expected:
-        notes.append(f"{entry.name}: {found:,} of {expected:,} images found; numbers are partial")
-    if expected is not None and found > expected:
-        notes.append(
-            f"{entry.name}: {found:,} images found where {expected:,} were expected; numbers do "
-            f"not compare with published ones"
-        )
-    return [*notes, *left_out]
-
-
-def _left_out(opened: OpenedSet) -> list[str]:
-    """Say that files were not taken for images, which may be a surprise."""
-    if not opened.left_out:
-        return []
-    n = len(opened.left_out)
-    what = "1 file is no image" if n == 1 else f"{n:,} files are no images"
-    return [f"{opened.entry.name}: {what} by the suffix and left out, such as {opened.left_out[0]}"]
 
 
 def _assemble(
@@ -216,12 +187,14 @@ def _assemble(
         title=definition.title,
         classes=classes,
         test=next(iter(by_role["test"].values())),
-        unknown={role: by_role[role] for role in TESTED_UNKNOWN_ROLES if role in by_role},
+        unknown={role: by_role[role] for role in UNKNOWN_GROUPS if role in by_role},
         train=single("train"),
         validation=single("validation"),
         shifted=by_role.get("shifted", {}),
         unknown_validation=single("unknown-validation"),
         unknown_training=single("unknown-training"),
+        mixed=by_role.get("mixed", {}),
+        task=definition.task,
         full_spectrum=definition.full_spectrum,
         default_model=definition.default_model,
         notes=notes,

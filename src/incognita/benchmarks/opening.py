@@ -1,71 +1,30 @@
 """From an entry of a definition to the images that are really there."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from incognita.benchmarks.class_names import plain
 from incognita.benchmarks.dataset import Dataset
-from incognita.benchmarks.definition import DigitsSet, FolderSet, ImglistSet, TerraSet
+from incognita.benchmarks.opened import OpenedSet, Surroundings
 from incognita.benchmarks.readers.folders import Listing, first_folder, list_files
 from incognita.benchmarks.readers.images import FileDataset, are_present
 from incognita.benchmarks.readers.imglist import ImageList, load_imglist
+from incognita.benchmarks.set_entries import (
+    AnySet,
+    CocoSet,
+    DigitsSet,
+    FolderSet,
+    ImglistSet,
+    TerraScenesSet,
+    TerraSet,
+)
 from incognita.containers.checks import check_class_ids
 from incognita.errors import InvalidDataError, MissingDataError, unknown_name
 from incognita.shapes import Int
 
 FIRST = 5  # missing paths that are worth showing
-AnySet = ImglistSet | FolderSet | TerraSet | DigitsSet
-
-
-@dataclass(frozen=True)
-class OpenedSet:
-    """A set of a definition and what was found of it.
-
-    Args:
-        entry: What the definition says.
-        dataset: The images that are there; None where there are none at all.
-        expected: How many there should be, where anybody says.
-        missing: The first paths that are not there.
-        left_out: Files of its folder that are no images by their suffix.
-    """
-
-    entry: AnySet
-    dataset: Dataset | None
-    expected: int | None
-    missing: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-
-    @property
-    def found(self) -> int:
-        """How many images are there."""
-        return 0 if self.dataset is None else len(self.dataset.image_ids)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether no image is missing."""
-        return self.found > 0 and self.found >= (self.expected or 0)
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What opening a set needs besides its entry.
-
-    Args:
-        benchmark: Its name, for messages.
-        data: The folder that relative paths begin at.
-        classes: Names of the known classes; their numbers where there are no names.
-        has_names: Whether the classes have names.
-        cache_dir: Where hashes of files are remembered.
-    """
-
-    benchmark: str
-    data: Path
-    classes: Sequence[str]
-    has_names: bool = True
-    cache_dir: Path | None = None
 
 
 def open_set(entry: AnySet, around: Surroundings) -> OpenedSet:
@@ -74,6 +33,8 @@ def open_set(entry: AnySet, around: Surroundings) -> OpenedSet:
         return _open_imglist(entry, around)
     if isinstance(entry, FolderSet):
         return _open_folder(entry, around)
+    if isinstance(entry, CocoSet | TerraScenesSet):
+        return _open_boxes(entry, around)
     dataset = _terra(entry) if isinstance(entry, TerraSet) else _digits(entry)
     _check_labels(entry, dataset.labels, around)
     n_images = len(dataset.image_ids)
@@ -83,6 +44,15 @@ def open_set(entry: AnySet, around: Surroundings) -> OpenedSet:
             f"definition says {entry.count:,}; correct its count."
         )
     return OpenedSet(entry, dataset, n_images)
+
+
+def _open_boxes(entry: CocoSet | TerraScenesSet, around: Surroundings) -> OpenedSet:
+    # what boxes need is slow to import
+    from incognita.benchmarks.opening_boxes import open_coco, open_terra_scenes
+
+    if isinstance(entry, CocoSet):
+        return open_coco(entry, around)
+    return open_terra_scenes(entry, around)
 
 
 def _terra(entry: TerraSet) -> Dataset:
@@ -182,15 +152,6 @@ def _label_of(
         problem = unknown_name(kind, name, around.classes)
         raise InvalidDataError(f"{around.data / entry.path / folder}: {problem}") from problem
     return numbers[plain(name)]
-
-
-def plain(name: str) -> str:
-    """Write a class name so that spelling habits do not matter.
-
-    >>> plain("Aquarium_Fish") == plain("aquarium fish")
-    True
-    """
-    return " ".join(name.casefold().replace("_", " ").replace("-", " ").split())
 
 
 def _check_labels(entry: AnySet, labels: Any, around: Surroundings) -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from incognita.benchmarks.definition import (
-    Definition,
+from incognita.benchmarks.definition import Definition, Preprocessing, Source
+from incognita.benchmarks.set_entries import (
+    CocoSet,
     DigitsSet,
     FolderSet,
     ImglistSet,
-    Preprocessing,
-    Source,
+    TerraScenesSet,
     TerraSet,
 )
 from incognita.errors import InvalidDataError
@@ -82,6 +82,11 @@ _KINDS: dict[str, type[BaseModel]] = {
     "folder": FolderSet,
     "terra": TerraSet,
     "digits": DigitsSet,
+    "coco": CocoSet,
+    "terra-scenes": TerraScenesSet,
 }
 # for keys that take more than one kind of value, of which pydantic would name only the first
-_CHOICES = {"classes": "expected names in a list, how many there are, or a name"}
+_CHOICES = {
+    "classes": "expected names in a list, how many there are, or a name",
+    "fold": "expected which part and of how many, such as [0, 2]",
+}

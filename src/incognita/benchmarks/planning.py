@@ -5,11 +5,13 @@ from enum import Enum
 from os import PathLike
 from typing import Any, NamedTuple
 
-from incognita.benchmarks.definition import TESTED_UNKNOWN_ROLES, Definition
+from incognita.benchmarks.definition import Definition
 from incognita.benchmarks.finding import Found
 from incognita.benchmarks.guards import refuse_known_classes, refuse_overlaps
 from incognita.benchmarks.loading import surroundings
-from incognita.benchmarks.opening import AnySet, OpenedSet, Surroundings, open_set
+from incognita.benchmarks.opened import OpenedSet, Surroundings
+from incognita.benchmarks.opening import open_set
+from incognita.benchmarks.set_entries import TESTED_UNKNOWN_ROLES, AnySet
 from incognita.errors import InvalidDataError
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from incognita import __version__
+from incognita.cli.build import build_app
 from incognita.cli.certify import certify_command
 from incognita.cli.data import data_app
 from incognita.cli.demo import demo_command
@@ -23,6 +24,7 @@ app.command("demo")(demo_command)
 app.command("run")(run_command)
 app.command("list")(list_command)
 app.add_typer(data_app, name="data")
+app.add_typer(build_app, name="build")
 
 
 @app.callback(invoke_without_command=True)

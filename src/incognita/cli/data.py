@@ -38,6 +38,7 @@ def plan_command(benchmark: BenchmarkName, as_json: AsJson = False) -> None:
     needed = planning.plan(definition)
     if as_json:
         facts = {"benchmark": definition.name, "version": definition.version}
+        facts |= {"task": definition.task}
         total = planning.total_megabytes(needed)
         _print_json(facts | {"sets": planning.as_json(needed), "megabytes": total})
         return
@@ -73,7 +74,8 @@ def check_command(
     checked = planning.check(found, data)
     verdict = planning.verdict(checked)
     if as_json:
-        facts = {"benchmark": found.definition.name, "verdict": verdict.value}
+        facts = {"benchmark": found.definition.name, "task": found.definition.task}
+        facts |= {"verdict": verdict.value}
         _print_json(facts | {"sets": planning.as_json(checked)})
     else:
         _show_check(found.definition, checked, verdict)
@@ -177,7 +179,8 @@ VERDICTS = {
 
 
 def _heading(definition: "Definition") -> str:
-    return f"{definition.name} (version {definition.version}): {definition.title}"
+    about = f"{definition.task}, version {definition.version}"
+    return f"{definition.name} ({about}): {definition.title}"
 
 
 def _number(count: int | None) -> str:

@@ -49,7 +49,8 @@ def _benchmarks(pattern: str) -> Iterator[tuple[str, str]]:
     from incognita.benchmarks.finding import find_definition, list_benchmarks
 
     for name in list_benchmarks(pattern):
-        yield name, find_definition(name).definition.title
+        definition = find_definition(name).definition
+        yield name, f"{definition.task:<14}  {definition.title}"
 
 
 def _models(pattern: str) -> Iterator[tuple[str, str]]:
@@ -64,10 +65,11 @@ def _models(pattern: str) -> Iterator[tuple[str, str]]:
 
 
 FOREIGN_MODELS = {
-    "FILE.py:FUNCTION": "What a function of yours returns: a torch module or a classifier.",
+    "FILE.py:FUNCTION": "What a function of yours returns: a torch module, classifier or detector.",
     "timm:NAME": "A classifier of timm, such as timm:resnet18.a1_in1k.",
-    "torchvision:NAME": "A classifier of torchvision, such as torchvision:resnet50.",
-    "transformers:FOLDER": "An image classifier of transformers, from its folder.",
+    "torchvision:NAME": "A classifier or detector of torchvision, such as torchvision:resnet50.",
+    "transformers:FOLDER": "A classifier or detector of transformers, from its folder.",
+    "ultralytics:FILE": "A YOLO detector of ultralytics (AGPL-3.0), from its file.",
 }  # what --model takes besides
 
 

@@ -225,6 +225,18 @@ class BoxTruth:
         """The position of each object's image in `image_ids`."""
         return _image_index(self)
 
+    def for_images(self, image_ids: np.ndarray) -> "BoxTruth":
+        """Give the truth of these images alone, in this order; each must be annotated."""
+        if np.array_equal(self.image_ids, image_ids):
+            return self
+        strange = ~np.isin(image_ids, self.image_ids)
+        if strange.any():
+            raise InvalidDataError(
+                f"Image id {image_ids[strange][0]!s} was asked for, but is not among the "
+                f"{self.n_images} images of the truth; annotate it or leave it out."
+            )
+        return _reorder_images(self, image_ids)
+
     def has_role(self, role: Role) -> Bool[np.ndarray, "boxes"]:
         """Say of each object whether its class has this role."""
         return np.asarray(self.classes.has_role(role)[self.class_ids])

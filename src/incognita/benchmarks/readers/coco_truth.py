@@ -37,7 +37,9 @@ class CocoTruth:
     source: str = "the truth"
 
 
-class _Tables(NamedTuple):
+class CocoTables(NamedTuple):
+    """The three lists of an instances file, of which nothing is checked but that they are lists."""
+
     images: Records
     annotations: Records
     categories: Records
@@ -65,13 +67,16 @@ def load_truth(
         MissingDataError: There is no such file.
         UnknownNameError: The class map or `known` names a category the file does not have.
     """
-    path = Path(path)
-    tables = _load_tables(path)
-    categories, classes = _read_categories(tables.categories, with_known(class_map, known))
+    return read_truth(load_tables(Path(path)), with_known(class_map, known))
+
+
+def read_truth(tables: CocoTables, class_map: ClassMap) -> CocoTruth:
+    """Read the truth from the lists of a file; see `load_truth`."""
+    categories, classes = _read_categories(tables.categories, class_map)
     image_ids = tables.images.identifiers("id")
     tables.images.refuse_repeats("id", image_ids.tolist())
     truth = _read_objects(tables.annotations, np.sort(image_ids), categories, classes)
-    return CocoTruth(truth, categories, str(path))
+    return CocoTruth(truth, categories, str(tables.images.path))
 
 
 def save_truth(
@@ -116,7 +121,8 @@ def category_id_of_class(categories: Mapping[int, int], classes: Classes) -> lis
     return [first[class_id] for class_id in range(len(classes))]
 
 
-def _load_tables(path: Path) -> _Tables:
+def load_tables(path: Path) -> CocoTables:
+    """Read the lists of an instances file."""
     document = load_json(path)
     if isinstance(document, list):
         raise InvalidDataError(
@@ -137,7 +143,7 @@ def _load_tables(path: Path) -> _Tables:
             )
     kinds = ("image", "annotation", "category")
     rows = (document[part] for part in _PARTS)
-    return _Tables(*(Records(path, kind, each) for kind, each in zip(kinds, rows, strict=True)))
+    return CocoTables(*(Records(path, kind, each) for kind, each in zip(kinds, rows, strict=True)))
 
 
 def _read_categories(records: Records, class_map: ClassMap) -> tuple[dict[int, int], Classes]:

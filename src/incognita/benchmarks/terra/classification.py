@@ -1,6 +1,5 @@
 """Terra as sets of labelled images, rendered when they are asked for."""
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,17 +9,16 @@ from typing import Any
 import numpy as np
 
 from incognita.benchmarks.terra.class_tree import KNOWN_NAMES, TERRA_CLASSES, select_classes
-from incognita.benchmarks.terra.rendering import key_of, look_of, render_images, renderer_hash
-from incognita.errors import InvalidDataError, unknown_name
+from incognita.benchmarks.terra.picture_sets import TerraPictures, check_request, set_name
+from incognita.benchmarks.terra.rendering import key_of, render_images
 from incognita.shapes import Int, Shaped
 
-PARTS = ("train", "validation", "test")
 _BLOCK = 256  # images rendered together: one call of compiled code each
 _N_BLOCKS = 8  # kept for whoever reads in another order than from first to last
 
 
 @dataclass(frozen=True, eq=False)
-class TerraDataset:
+class TerraDataset(TerraPictures):
     """Images of one object each.
 
     Image number k of a set shows class k modulo the number of its classes; its random numbers
@@ -28,23 +26,7 @@ class TerraDataset:
     in another style is the same object in another light.
     """
 
-    name: str
-    part: str
-    seed: int
-    class_ids: tuple[int, ...]
-    numbers: Int[np.ndarray, "n"]
-    size: int = 32
-    style: str = "plain"
-    _blocks: "OrderedDict[int, Any]" = field(default_factory=OrderedDict, repr=False)
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    @cached_property
-    def image_ids(self) -> tuple[str, ...]:
-        """Ids such as `terra/0/test/near/000123`."""
-        start = f"terra/{self.seed}/{self.part}/{self.name}"
-        return tuple(f"{start}/{number:06d}" for number in self.numbers)
+    _blocks: "OrderedDict[int, Any]" = field(default_factory=OrderedDict, init=False, repr=False)
 
     @cached_property
     def _class_of_each(self) -> np.ndarray:
@@ -87,26 +69,6 @@ class TerraDataset:
             class_ids, keys[class_ids], self.numbers[wanted], style=self.style, size=self.size
         )[0]
 
-    def fingerprint(self) -> str:
-        what = (self.name, self.part, self.seed, self.class_ids, self.size, self.style)
-        digest = hashlib.sha256(repr((renderer_hash(self.style), what)).encode())
-        digest.update(np.ascontiguousarray(self.numbers).tobytes())
-        return digest.hexdigest()
-
-    def subset(self, indices: Sequence[int]) -> "TerraDataset":
-        numbers = self.numbers[np.asarray(indices, np.int64)]
-        return TerraDataset(
-            self.name, self.part, self.seed, self.class_ids, numbers, self.size, self.style
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave rendered images behind when going to another process."""
-        names = ("name", "part", "seed", "class_ids", "numbers", "size", "style")
-        return {name: getattr(self, name) for name in names} | {"_blocks": OrderedDict()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
 
 def terra_dataset(
     part: str,
@@ -135,14 +97,6 @@ Did you mean stars?
     >>> images.image_ids[1], images.source_classes, images.load(0).shape
     ('terra/0/test/known-noisy/000001', ('triangle', 'square', 'pentagon'), (32, 32, 3))
     """
-    if part not in PARTS:
-        raise unknown_name("part of Terra", part, PARTS)
-    if n < 1 or size < 8:
-        raise InvalidDataError(
-            f"A set of {n} images of {size} pixels was asked for; "
-            f"ask for at least 1 image of at least 8 pixels."
-        )
-    look_of(style)
-    name = classes if isinstance(classes, str) else "+".join(classes)
-    name = name if style == "plain" else f"{name}-{style}"
+    check_request(part, style, n=n, size=size, least=8, what="image")
+    name = set_name(classes, style)
     return TerraDataset(name, part, seed, select_classes(classes), np.arange(n), size, style)

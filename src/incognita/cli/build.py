@@ -1,0 +1,275 @@
+"""`incognita build`: near, far and farther splits of unknown images from annotation files."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from incognita.benchmarks.split_files import Build, Head
+
+build_app = typer.Typer(
+    help="Build splits of unknown images from annotation files. Nothing is downloaded.",
+    no_args_is_help=True,
+)
+WIDTH = 156  # of a table in a log or a pipe, which have no width of their own
+
+
+class Known(StrEnum):
+    """Whose classes are known."""
+
+    voc = "voc"
+    bdd = "bdd"
+
+
+KnownClasses = Annotated[Known, typer.Option("--id", help="Whose classes are known.")]
+CocoAnnotations = Annotated[
+    Path | None,
+    typer.Option(help="VOS's base file for COCO, or instances_val2017.json in its place."),
+]
+CocoTrain = Annotated[
+    Path | None, typer.Option(help="instances_train2017.json, for listed candidates.")
+]
+CocoImages = Annotated[
+    Path | None,
+    typer.Option(help="Folder of val2017 and train2017; by default found by the annotations."),
+]
+OpenImagesFolder = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with train-annotations-bbox.csv, class-descriptions-boxable.csv and, of "
+        "VOS, ood_classes_rm_overlap; sizes.csv (id,width,height) for images not there."
+    ),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Folder of `data plan` with the known images; by default --out."),
+]
+AnnotationFile = Annotated[
+    Path, typer.Option(help="COCO annotation file, or boxes of OpenImages (.csv).")
+]
+Rules = Annotated[
+    str, typer.Option(help="TOML file that deals out categories, or the name of shipped rules.")
+]
+Images = Annotated[
+    Path | None, typer.Option(help="Folder with the images; by default that of the file.")
+]
+Candidates = Annotated[
+    Path | None, typer.Option(help="Second annotation file, for candidates of the rules.")
+]
+Ids = Annotated[
+    Path | None,
+    typer.Option(help="TOML file with lists of image ids, in a table named after the rules."),
+]
+Out = Annotated[Path, typer.Option(help="Folder for the splits, the manifest and the benchmark.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@build_app.command("fmiyc")
+def fmiyc_command(
+    known: KnownClasses,
+    out: Out,
+    coco_annotations: CocoAnnotations = None,
+    coco_train: CocoTrain = None,
+    coco_images: CocoImages = None,
+    openimages: OpenImagesFolder = None,
+    ids: Ids = None,
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build the splits of FindMeIfYouCan: near and far from VOC, or farther from BDD100K.
+
+    What can be built without missing files is built and labelled as partial.
+
+    Exit codes: 0 the counts are those of the paper; 3 a named file is missing; 4 finished in part.
+
+    Example: incognita build fmiyc --id voc --coco-annotations instances_val2017.json --out voc
+    """
+    from incognita.cli import collect_garbage_again, import_everything_again
+
+    import_everything_again()
+    from incognita.benchmarks import fmiyc
+    from incognita.benchmarks.split_files import refuse_overwriting
+    from incognita.errors import InvalidDataError
+
+    collect_garbage_again()
+    if coco_annotations is None and openimages is None:
+        raise InvalidDataError(
+            "There is nothing to build from; give --coco-annotations, --openimages or both."
+        )
+    refuse_overwriting(out, coco_annotations, coco_train, ids)
+    builds = []
+    with steps_on_stderr() as on_step:
+        if coco_annotations is not None:
+            build = fmiyc.build_from_coco(
+                known.value, coco_annotations, train=coco_train, ids=ids, images=coco_images,
+                on_step=on_step,
+            )  # fmt: skip
+            builds.append(build)
+        if openimages is not None:
+            build = fmiyc.build_from_openimages(known.value, openimages, ids=ids, on_step=on_step)
+            builds.append(build)
+        on_step(f"writing {out}")
+        _save(builds, out, lambda: fmiyc.benchmark_head(known.value, out, data))
+    _finish(builds, out, as_json=as_json)
+
+
+@build_app.command("splits")
+def splits_command(
+    annotations: AnnotationFile,
+    rules: Rules,
+    out: Out,
+    images: Images = None,
+    candidates: Candidates = None,
+    ids: Ids = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build near, far and farther splits for any known classes, by lists of categories.
+
+    Images that show known categories alone become the known half of the benchmark.
+
+    Exit codes: 0 complete; 3 a named file is missing; 4 finished in part, by counts or lists of
+    ids.
+
+    Example: incognita build splits --annotations val.json --rules mine.toml --out splits
+    """
+    from incognita.cli import collect_garbage_again, import_everything_again
+
+    import_everything_again()
+    from incognita.benchmarks.split_building import (
+        build_from_annotations,
+        own_head,
+        rules_with_ids,
+    )
+    from incognita.benchmarks.split_files import refuse_overwriting
+
+    collect_garbage_again()
+    refuse_overwriting(out, annotations, candidates, ids, Path(rules))
+    given = rules_with_ids(rules, ids)
+    with steps_on_stderr() as on_step:
+        build = build_from_annotations(
+            given.rules,
+            annotations,
+            inputs=given.inputs,
+            candidates=candidates,
+            images=images,
+            on_step=on_step,
+        )
+        on_step(f"writing {out}")
+        _save([build], out, lambda: own_head(build, out))
+    _finish([build], out, as_json=as_json)
+
+
+@contextmanager
+def steps_on_stderr() -> Iterator[Callable[[str], None]]:
+    """Give a function that says what is being done: beside a spinner, or as a line of a log."""
+    from incognita.cli import stop_if_interrupted
+
+    if not sys.stderr.isatty():
+
+        def log(step: str) -> None:
+            stop_if_interrupted()
+            sys.stderr.write(f"{step}\n")
+
+        yield log
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
+
+        def move(step: str) -> None:
+            stop_if_interrupted()
+            progress.reset(task, description=step)
+
+        yield move
+
+
+def _save(builds: "Sequence[Build]", out: Path, make_head: "Callable[[], Head | None]") -> None:
+    """Write all files; a benchmark needs known and unknown images."""
+    from incognita import __version__
+    from incognita.benchmarks.split_files import save_builds
+
+    out.mkdir(parents=True, exist_ok=True)
+    has_images = any(sum(build.splits.counts.values()) for build in builds)
+    save_builds(builds, out, head=make_head() if has_images else None, version=__version__)
+
+
+def _finish(builds: "Sequence[Build]", out: Path, *, as_json: bool) -> None:
+    """Print what was built and leave with the exit code that belongs to it."""
+    from incognita.cli import IN_PART
+
+    if as_json:
+        sys.stdout.write(json.dumps([_summary(each) for each in builds], indent=1) + "\n")
+    else:
+        _show(builds, out)
+    if any(build.problems for build in builds):
+        raise typer.Exit(IN_PART)
+
+
+def _summary(build: "Build") -> dict[str, Any]:
+    from incognita.benchmarks.split_files import facts_of
+
+    facts = facts_of(build)
+    return {
+        key: facts[key] for key in ("source", "rules", "splits", "removed", "problems", "notes")
+    }
+
+
+def _show(builds: "Sequence[Build]", out: Path) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from incognita.benchmarks.split_files import BENCHMARK, MANIFEST
+
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console.print(_table(builds))
+    for build in builds:
+        for kind, texts in (("partial", build.problems), ("note", build.notes)):
+            for text in texts:
+                console.print(
+                    Text.assemble((f"{kind}: ", "yellow"), f"{build.source} {text}".strip())
+                )
+    console.print(Text(f"Why each image is where it is: {out / MANIFEST}"))
+    if (out / BENCHMARK).is_file():
+        path = out / BENCHMARK
+        console.print(Text(f"Next: incognita data check {path}"))
+        console.print(Text(f"Then: incognita run {path} --model YOURS"))
+    else:
+        console.print(Text("No benchmark is written: it needs known and unknown images."))
+
+
+def _table(builds: "Sequence[Build]") -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    for column in ("set", "rules"):
+        table.add_column(column)
+    for column in ("found", "expected", "objects"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for build in builds:
+        splits, rules = build.splits, build.splits.rules
+        for split, found in splits.counts.items():
+            expected = splits.expected(split)
+            style = "green" if not build.problems else "yellow" if found else "red"
+            table.add_row(
+                Text(build.set_name(split)),
+                Text(f"{rules.name}, version {rules.version}"),
+                Text(f"{found:,}", style=style),
+                "?" if expected is None else f"{expected:,}",
+                f"{sum(map(len, splits.objects_of(split))):,}",
+            )
+        name = f"{build.source} removed".strip()
+        table.add_row(Text(name, style="dim"), "", Text(f"{splits.n_removed:,}", style="dim"))
+    return table
