@@ -21,9 +21,12 @@ check: $(INSTALLED)
 bench: $(BENCHMARKED)
 	$(BIN)/python -m bench
 
-$(INSTALLED): pyproject.toml
+# ultralytics names opencv-python, which would overwrite the headless one and needs libGL. What its
+# detectors import is here without it: 1.4 MB, and no second OpenCV.
+$(INSTALLED): pyproject.toml Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'ultralytics>=8.4.190'
 	touch $@
 
 $(BENCHMARKED): $(INSTALLED)

@@ -1,4 +1,4 @@
-"""Who is evaluated: classifiers of any library behind one face."""
+"""Who is evaluated: classifiers, and detectors, of any library behind one face each."""
 
 from incognita.registry import Registry
 
@@ -6,6 +6,7 @@ MODELS = Registry(
     "model",
     {
         "terra:classifier": "incognita.models.terra:load_terra_classifier",
+        "terra:detector": "incognita.models.wrapped_terra_detector:load_wrapped_terra_detector",
         "digits:classifier": "incognita.models.digits:load_digits_classifier",
     },
 )

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from incognita.models.preprocessing import FromPIL, Preprocessing
 
 # code of these changes with a version, not with an edit of the user
-_LIBRARIES = {"torch", "torchvision", "timm", "transformers", "incognita", "builtins", "numpy"}
+_LIBRARIES = {"torch", "torchvision", "timm", "transformers", "ultralytics"}
+_LIBRARIES |= {"incognita", "builtins", "numpy"}
 
 
 def hash_weights(module: nn.Module) -> str:

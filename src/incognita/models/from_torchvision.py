@@ -1,4 +1,4 @@
-"""Classifiers of torchvision, each with the preprocessing of its weights."""
+"""Models of torchvision: classifiers with the preprocessing of their weights, and detectors."""
 
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -12,20 +12,26 @@ from incognita.errors import MissingDataError, unknown_name
 from incognita.models.checkpoints import load_weights, read_weights
 from incognita.models.options import ModelOptions
 from incognita.models.preprocessing import FromPIL, Preprocessing
+from incognita.models.torchvision_detectors import TorchvisionDetector
+from incognita.models.torchvision_loading import load_torchvision_detector
 from incognita.models.wrapping import WrappedClassifier, wrap_classifier
 
 
-def load_torchvision(name: str, options: ModelOptions) -> WrappedClassifier:
-    """Make a classifier from `resnet18`, or `resnet18.IMAGENET1K_V1` to choose its weights.
+def load_torchvision(name: str, options: ModelOptions) -> WrappedClassifier | TorchvisionDetector:
+    """Make a classifier or a detector from its name.
 
-    Without a weights file the published weights are used if torch has them in its cache.
+    Such as `resnet18`, or `resnet18.IMAGENET1K_V1` to choose the weights. Without a weights file
+    the published weights are used if torch has them in its cache.
     """
     architecture, _, chosen = name.partition(".")
-    available = models.list_models(module=models)
-    if architecture not in available:
-        raise unknown_name("torchvision classifier", architecture, available)
+    classifiers = models.list_models(module=models)
+    detectors = models.list_models(module=models.detection)
+    if architecture not in (*classifiers, *detectors):
+        raise unknown_name("torchvision model", architecture, [*classifiers, *detectors])
     published = _published(architecture, chosen)
     path = options.weights or _cached(name, published)
+    if architecture in detectors:
+        return load_torchvision_detector(name, published, path, options)
     module = _network(architecture, _n_classes(architecture, path))
     load_weights(module, path)
     return wrap_classifier(

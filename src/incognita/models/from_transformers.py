@@ -1,4 +1,4 @@
-"""Classifiers of transformers in a local folder: image classifiers, CLIP, probed backbones."""
+"""Models of transformers in a local folder: classifiers, CLIP, probed backbones, detectors."""
 
 import json
 from collections.abc import Mapping
@@ -12,9 +12,12 @@ from torch import Tensor, nn
 
 from incognita.errors import InvalidDataError, MissingDataError, unknown_name
 from incognita.models.checkpoints import load_weights
+from incognita.models.detector import Detector, HeadKind
 from incognita.models.options import ModelOptions
 from incognita.models.preprocessing import Interpolation, Preprocessing
 from incognita.models.probes import dinov2_probe
+from incognita.models.transformers_detectors import wrap_transformers_detector
+from incognita.models.transformers_families import family_of
 from incognita.models.wrapping import WrappedClassifier, wrap_classifier
 from incognita.models.zero_shot import clip_zero_shot
 from incognita.registry import need
@@ -35,12 +38,12 @@ _FILTERS: tuple[Interpolation, ...] = (  # by the numbers PIL gives them
 _SQUASHED_FROM = 384  # ConvNeXt's processor crops below this side, and distorts from it on
 
 
-def load_transformers(folder: str, options: ModelOptions) -> WrappedClassifier:
-    """Make a classifier from a folder with `config.json` and safetensors; nothing is downloaded.
+def load_transformers(folder: str, options: ModelOptions) -> WrappedClassifier | Detector:
+    """Make a model from a folder with `config.json` and safetensors; nothing is downloaded.
 
     The architecture in the configuration decides: an image classifier is wrapped as it is, CLIP
-    becomes a zero-shot classifier of `class_names`, and any other vision model is a backbone whose
-    linear probe is the weights file.
+    becomes a zero-shot classifier of `class_names`, an object detector is a detector, and any
+    other vision model is a backbone whose linear probe is the weights file.
     """
     path = Path(folder)
     if not (path / "config.json").is_file():
@@ -48,10 +51,12 @@ def load_transformers(folder: str, options: ModelOptions) -> WrappedClassifier:
             f"{path} has no config.json; name a folder that save_pretrained of transformers wrote."
         )
     architecture = _architecture(path)
+    if "ForObjectDetection" in architecture:
+        return load_transformers_detector(folder, options)
     preprocess = options.preprocess or preprocessing_of(path)
     name = f"transformers:{path.name}"
     if "ForImageClassification" in architecture:
-        module = _classifier(architecture, path, options.weights)
+        module = _network(architecture, path, options.weights)
         names = options.class_names or _class_names(module)
         return wrap_classifier(
             module, preprocess=preprocess, class_names=names, layers=options.layers, name=name
@@ -77,6 +82,27 @@ def load_transformers(folder: str, options: ModelOptions) -> WrappedClassifier:
         class_names=options.class_names,
         layers=options.layers,
         name=name,
+    )
+
+
+def load_transformers_detector(folder: str, options: ModelOptions) -> Detector:
+    """Make a detector from a folder; OWL-ViT and OWLv2 look for the `class_names`."""
+    path = Path(folder)
+    architecture = _architecture(path)
+    if options.preprocess is not None:
+        raise InvalidDataError(
+            f"preprocess was given, but the detector in {path} takes an image processor instead; "
+            f"save it there, or wrap the network with wrap_transformers_detector(processor=)."
+        )
+    module = _network(architecture, path, options.weights)
+    is_asked_by_text = family_of(module).head_kind is HeadKind.TEXT
+    return wrap_transformers_detector(
+        module,
+        class_names=options.class_names,
+        processor=_text_processor(path) if is_asked_by_text else _processor(path),
+        name=f"transformers:{path.name}",
+        latent=options.latent,
+        shortcuts=options.shortcuts,
     )
 
 
@@ -163,7 +189,17 @@ def _processor(path: Path) -> Any:
     return transformers.AutoImageProcessor.from_pretrained(path, local_files_only=True)
 
 
-def _classifier(architecture: str, path: Path, weights: Path | None) -> nn.Module:
+def _text_processor(path: Path) -> Any:
+    try:
+        return transformers.AutoProcessor.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise MissingDataError(
+            f"{path} has no image processor with a tokenizer ({str(error).splitlines()[0]}); save "
+            f"the processor of the model there."
+        ) from error
+
+
+def _network(architecture: str, path: Path, weights: Path | None) -> nn.Module:
     if weights is None:
         return _pretrained(architecture, path)
     config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)

@@ -17,3 +17,13 @@ class ModelOptions:
     preprocess: Callable[..., Any] | None = None
     layers: tuple[str, ...] | None = None
     example: Tensor | None = None
+
+    @property
+    def latent(self) -> str | None:
+        """The layer of a detector that LaRD reads: the first."""
+        return self.layers[0] if self.layers else None
+
+    @property
+    def shortcuts(self) -> tuple[str, ...] | None:
+        """The layers of a detector that SAFE reads: those behind the first."""
+        return (self.layers or ())[1:] or None

@@ -1,9 +1,7 @@
 """Any network that names images as a classifier: its head, its layers, its preprocessing."""
 
-import pickle
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,17 +22,18 @@ from incognita.models.head_finding import (
     head_of,
     take_logits,
 )
-from incognita.models.importing import importable
 from incognita.models.layer_finding import find_layers, tap_layers
 from incognita.models.modes import evaluating
 from incognita.models.preprocessing import Preprocessing
+from incognita.models.replicas import bare
+from incognita.models.sending import Sendable
 from incognita.models.taps import Change, Tap, attach_input, attach_output
 from incognita.models.tracing import Trace, trace
 from incognita.shapes import Float, Shaped
 
 
 @dataclass(eq=False)
-class WrappedClassifier:
+class WrappedClassifier(Sendable):
     """A network behind the face of `models.adapter.Classifier`; made by `wrap_classifier`.
 
     `head_reason` says in one sentence why there is no head, where there is none. Hooks live only
@@ -115,23 +114,6 @@ class WrappedClassifier:
         self.pixel_std = self.pixel_std.to(device=device)
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "WrappedClassifier":
-        """Copy within this process, where a lambda as preprocessing is no hindrance."""
-        copy = object.__new__(type(self))
-        memo[id(self)] = copy
-        copy.__dict__.update(deepcopy(self.__dict__, memo))
-        return copy
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle together with the file that defines the network, which a worker must import."""
-        try:
-            return _unpickled, (self.source, pickle.dumps(self.__dict__))
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise InvalidDataError(
-                f"{self.name} cannot be sent to another process ({error}); define its network and "
-                f"preprocessing at the top of a file, not in a function or as a lambda."
-            ) from error
-
 
 def wrap_classifier(
     module: nn.Module,
@@ -166,7 +148,7 @@ def wrap_classifier(
     >>> classifier.head.weight.shape, classifier.class_names[9]
     (torch.Size([10, 3072]), 'class 9')
     """
-    module = _bare(module)
+    module = bare(module)
     preprocess = Preprocessing() if preprocess is None else preprocess
     expected = None if class_names is None else len(class_names)
     with evaluating(module):
@@ -189,14 +171,6 @@ def wrap_classifier(
         head_reason=found.reason,
         numerator=numerator,
     )
-
-
-def _bare(module: nn.Module) -> nn.Module:
-    """Take off what hides a network's own submodules from hooks: replicas and compilation."""
-    if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        return _bare(module.module)
-    inner = getattr(module, "_orig_mod", None)
-    return _bare(inner) if isinstance(inner, nn.Module) else module
 
 
 def _pixel_std(
@@ -228,10 +202,3 @@ def _check_numerator(module: nn.Module, seen: Trace, name: str | None, n_classes
             f"The numerator {name!r} {given}, but numerators are [n, {n_classes}], one per logit; "
             f"name the submodule whose output is divided to give the logits."
         )
-
-
-def _unpickled(source: Path | None, state: bytes) -> WrappedClassifier:
-    with importable(source):
-        classifier = object.__new__(WrappedClassifier)
-        classifier.__dict__.update(pickle.loads(state))
-    return classifier
