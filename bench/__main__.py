@@ -27,6 +27,7 @@ GROUPS = {
     "scoring": "bench.scoring",
     "neighbors": "bench.neighbors",
     "one-pass": "bench.one_pass",
+    "boxes": "bench.boxes",
     "memory": "bench.memory",
 }
 WIDTH = 110  # the same table in a terminal and in a file

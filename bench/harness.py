@@ -167,6 +167,12 @@ def share(part: str, case: str, ours: Measurement, other: Measurement, bar: Bar 
     return _judged(part, case, ours.extra_bytes / other.extra_bytes, "of theirs", bar)
 
 
+def part_of(part: str, case: str, ours: Measurement, whole: Measurement, bar: Bar | None) -> Row:
+    """Judge a time as a part of another."""
+    value = ours.seconds / whole.seconds
+    return _judged(part, case, value, "x the detector", bar, ours.seconds)
+
+
 def timed(part: str, case: str, seconds: float, bar: Bar | None) -> Row:
     """Judge a time by itself, where there is nothing to compare it with."""
     return _judged(part, case, seconds, "s", bar, seconds)

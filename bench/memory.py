@@ -72,7 +72,11 @@ MORE = (
 
 
 def cases() -> list[Case]:
-    return [*map(case_of, list_methods()), *MORE]
+    return [*map(case_of, filter(is_for_images, list_methods())), *MORE]
+
+
+def is_for_images(name: str) -> bool:
+    return not load_method(name).all_needs & (Needs.LATENT | Needs.SHORTCUTS)
 
 
 def case_of(name: str) -> Case:

@@ -15,6 +15,7 @@ from bench.harness import Measurement, Row, Run, at_least, at_most, compare, mea
 from bench.toy_outputs import outputs
 from incognita.benchmarks.dataset import ArrayDataset
 from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.needs import Needs
 from incognita.extraction.extract import extract
 from incognita.extraction.records import Settings
 from incognita.methods import list_methods, load_method
@@ -23,6 +24,7 @@ from incognita.models.adapter import Classifier
 from incognita.models.wrapping import wrap_classifier
 
 N, BATCH, N_BANK = 256, 128, 10_000
+NOT_CACHED = Needs.LAYERS | Needs.LATENT | Needs.SHORTCUTS | Needs.MEMBERS
 TWENTY = (
     "msp", "max-logit", "energy", "temperature", "entropy", "gen", "kl-matching", "gradnorm", "mds",
     "rmds", "react", "ash-s", "dice", "scale", "vim", "residual", "knn", "she", "fdbd", "nci",
@@ -144,7 +146,7 @@ def per_method() -> list[Row]:
     found = []
     for name in list_methods():
         method = load_method(name)
-        if method.probes() or "layers" in str(method.all_needs).lower() or name == "ensemble":
+        if method.probes() or method.all_needs & NOT_CACHED:
             continue
         if name in ("opengan", "oodl"):  # they train for seconds; their scores are one small matmul
             continue

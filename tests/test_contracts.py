@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 import torch
-from tests.methods.toys import Toy, with_probes
+from tests.methods.toys import Toy, as_boxes, of_heads, with_probes
 
 from incognita.containers.classification import ClassifierOutputs, Head
 from incognita.containers.needs import Needs
@@ -13,11 +13,14 @@ from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.methods import METHODS, list_methods, load_method
 from incognita.methods.ensembles import join_members
 from incognita.methods.method import Method
+from incognita.methods.per_head import PerHead
 from incognita.methods.saving import load_saved_method, save_method
 from incognita.metrics.ranking import auroc
 
 NAMES = list_methods()
 COMPOSED = ["react+knn", "ash-s+msp", "dice+max-logit", "scale+gen", "vra+mds"]
+OF_EACH_HEAD = "of each head: "
+PER_HEAD = [OF_EACH_HEAD + name for name in ("knn", "vim", "ash-s", "react+knn")]
 DESIGN = [
     "msp",
     "max-logit",
@@ -60,6 +63,8 @@ DESIGN = [
     "oodl",
     "mc-dropout",
     "ensemble",
+    "lard",
+    "safe",
 ]
 
 
@@ -68,16 +73,19 @@ class Case:
 
     def __init__(self, name, toy=None, n_known=400, **parameters):
         self.toy = toy or Toy()
-        self.method = load_method(name, **parameters)
+        self.method = load_method(name.removeprefix(OF_EACH_HEAD), **parameters)
+        if name.startswith(OF_EACH_HEAD):
+            self.method = PerHead(then=self.method)
         known = self.toy.outputs(n_known, seed=1, prefix="train-")
         held_out = self.toy.outputs(80, seed=2, prefix="val-")
-        self.known = self.equip(known, self.fit_probes("known"))
-        self.validation = self.equip(held_out, self.fit_probes("validation"))
-
-    def fit_probes(self, part):
-        return self.method.probes() if part in self.method.fits_on_probes_of else ()
+        self.known = self.equip(known, self.method.probes_to_fit("known"))
+        self.validation = self.equip(held_out, self.method.probes_to_fit("validation"))
 
     def equip(self, outputs, probes):
+        if self.method.all_needs & (Needs.LATENT | Needs.SHORTCUTS):
+            outputs = as_boxes(outputs)
+        if isinstance(self.method, PerHead):
+            outputs = of_heads(outputs)
         outputs = with_probes(outputs, probes)
         if Needs.MEMBERS in self.method.all_needs:
             other = replace(outputs, logits=outputs.logits * 0.9 + 0.05)
@@ -95,7 +103,7 @@ class Case:
         return self.method.score(outputs)
 
 
-@pytest.fixture(scope="module", params=[*NAMES, *COMPOSED])
+@pytest.fixture(scope="module", params=[*NAMES, *COMPOSED, *PER_HEAD])
 def case(request):
     return Case(request.param).fit()
 
@@ -111,7 +119,8 @@ LOOKS_FOR = {"ASHS": "faint", "SCALE": "faint", "AdaScale": "faint", "Residual":
 
 
 def test_higher_means_more_unknown(case):
-    kind = LOOKS_FOR.get(type(case.method).__name__, True)
+    asked = case.method.then if isinstance(case.method, PerHead) else case.method
+    kind = LOOKS_FOR.get(type(asked).__name__, True)
     known, unknown = case.outputs(200, seed=3), case.outputs(200, seed=4, unknown=kind)
     scores = torch.cat([case.score(known), case.score(unknown)]).numpy()
     assert auroc(scores, np.repeat([False, True], 200)) > 0.75
@@ -181,6 +190,15 @@ def test_a_layer_of_another_width_is_refused():
         case.score(narrow)
 
 
+@pytest.mark.parametrize(("name", "layer"), [("lard", "latent/rpn"), ("safe", "shortcut/2")])
+def test_a_layer_of_boxes_of_another_width_is_refused(name, layer):
+    case = Case(name).fit()
+    outputs = case.outputs(5, seed=3)
+    narrow = replace(outputs, layers=outputs.layers | {layer: torch.zeros(5, 2)})
+    with pytest.raises(InvalidDataError, match=f"fitted on layer '{layer}' with"):
+        case.score(narrow)
+
+
 @pytest.mark.parametrize("name", ["react", "openmax"])
 def test_a_changed_parameter_keeps_the_width(name):
     case = Case(name).fit()
@@ -242,6 +260,10 @@ def test_an_image_of_zeros_has_a_finite_score(case):
     assert case.score(blank).isfinite().all()
 
 
+def in_double(head):
+    return Head(head.weight.double(), head.bias.double())
+
+
 def test_double_precision_gives_the_same_scores(case):
     """What float32 loses is small against the spread of the scores."""
     outputs = case.outputs(100, seed=3)
@@ -249,7 +271,8 @@ def test_double_precision_gives_the_same_scores(case):
         outputs,
         logits=outputs.logits.double(),
         features=outputs.features.double(),
-        head=Head(outputs.head.weight.double(), outputs.head.bias.double()),
+        head=None if outputs.head is None else in_double(outputs.head),
+        heads=tuple(map(in_double, outputs.heads)),
         layers={name: t.double() for name, t in outputs.layers.items()},
         probes=None
         if outputs.probes is None
@@ -383,7 +406,8 @@ def test_a_method_that_learns_says_when_it_is_not_fitted(name):
 def test_a_method_names_what_it_misses(name):
     method = load_method(name)
     bare = ClassifierOutputs(("a", "b", "c"), torch.randn(3, 4), labels=torch.tensor([0, 1, 2]))
-    if method.all_needs & (Needs.FEATURES | Needs.HEAD | Needs.LAYERS):
+    of_network = Needs.FEATURES | Needs.HEAD | Needs.LAYERS | Needs.LATENT | Needs.SHORTCUTS
+    if method.all_needs & of_network:
         with pytest.raises(InvalidDataError, match="needs"):
             method.fit(bare, bare).score(bare)
 
@@ -431,6 +455,8 @@ def test_images_with_nan_do_not_reach_a_method():
 
 
 def _name_of(method: Method) -> str:
+    if isinstance(method, PerHead):
+        return OF_EACH_HEAD + _name_of(method.then)
     home = f"{type(method).__module__}:{type(method).__qualname__}"
     name = next(name for name, place in METHODS.homes.items() if place == home)
     then = next((getattr(method, f.name) for f in fields(method) if f.name == "then"), None)

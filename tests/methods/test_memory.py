@@ -9,13 +9,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from incognita.containers.needs import Needs
-from incognita.methods import activations, chunks, gaussians, list_methods, load_method
+from incognita.methods import activations, chunks, gaussians, latent, list_methods, load_method
 from incognita.methods.ensembles import join_members
 from incognita.methods.method import Refit
 
 N, D = 40_000, 32
 TABLE = 4 * N * D
-FEW = {"opengan": {"rows": 1000, "epochs": 1}, "oodl": {"rows": 500}}
+FEW = {
+    "opengan": {"rows": 1000, "epochs": 1},
+    "oodl": {"rows": 500},
+    "safe": {"rows": 1000, "epochs": 1},
+}
 COMPOSED = ["react+knn", "ash-s+openmax", "vra+mds", "dice+ssd"]
 
 
@@ -57,12 +61,18 @@ def small_limits(monkeypatch):
     monkeypatch.setattr(chunks, "_FILE_BACKED_FROM", TABLE // 8)
     monkeypatch.setattr(activations, "_MOST", 2**16)
     monkeypatch.setattr(gaussians, "_KMEANS_ROWS", 4096)
+    monkeypatch.setattr(latent, "_MOST_FITTED", 1000)
+    monkeypatch.setattr(latent, "_MOST_JUDGED", 100)
 
 
 def equipped(outputs, method):
     if Needs.MEMBERS in method.all_needs:
         return join_members([outputs, outputs])
-    return with_probes(outputs, method.probes() if method.fits_on_probes_of else ())
+    if method.all_needs & (Needs.LATENT | Needs.SHORTCUTS):
+        layers = dict.fromkeys(("latent/rpn", "shortcut/1"), outputs.features)
+        outputs = replace(outputs, layers=layers)
+    probes = [p for part in ("known", "validation") for p in method.probes_to_fit(part)]
+    return with_probes(outputs, probes)
 
 
 @pytest.mark.parametrize("name", [*list_methods(), *COMPOSED])

@@ -11,6 +11,7 @@ from tests.oracles.probe_methods import leaky_network
 from incognita.containers.classification import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.opengan import OpenGAN
+from incognita.methods.perceptrons import Adam, Layer
 from incognita.metrics import ranking_metrics
 
 
@@ -160,11 +161,9 @@ def test_real_unknown_features_are_found(data_dir) -> None:  # type: ignore[no-u
 
 def test_steps_are_those_of_adam() -> None:
     """Kingma and Ba, 2015, algorithm 1, in plain numbers."""
-    from incognita.methods.opengan import _Adam, _Layer
-
     weight = torch.tensor([[0.5, -1.0], [2.0, 0.1]], requires_grad=True)
-    layer = _Layer(weight, torch.tensor([0.3, -0.2], requires_grad=True))
-    step, rate, (b1, b2) = _Adam([layer], 0.01), 0.01, (0.5, 0.999)
+    layer = Layer(weight, torch.tensor([0.3, -0.2], requires_grad=True))
+    step, rate, (b1, b2) = Adam([layer], 0.01, (0.5, 0.999)), 0.01, (0.5, 0.999)
     theta = [t.detach().double().numpy().copy() for t in layer]
     mean, square = ([np.zeros_like(t) for t in theta] for _ in range(2))
     for t in range(1, 26):

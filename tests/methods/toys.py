@@ -13,11 +13,13 @@ from incognita.containers.needs import (
     InputStep,
     MahalanobisStep,
     Numerators,
+    PerturbedCopy,
     Probe,
     RankOneRemoved,
 )
 
 LAYERS = {"stem": 6, "stage1": 8, "stage2": 10}
+BOX_LAYERS = {"latent/rpn": 12, "shortcut/1": 6, "shortcut/2": 8}
 
 
 class Toy:
@@ -71,6 +73,23 @@ class Toy:
         )
 
 
+def as_boxes(outputs: ClassifierOutputs) -> ClassifierOutputs:
+    """Add the layers of a detector, pooled over boxes."""
+    features = outputs.features
+    rng = torch.Generator().manual_seed(7)
+    layers = {
+        name: features @ torch.randn(features.shape[1], width, generator=rng)
+        for name, width in BOX_LAYERS.items()
+    }
+    return replace(outputs, layers={**(outputs.layers or {}), **layers})
+
+
+def of_heads(outputs: ClassifierOutputs, n_heads: int = 2) -> ClassifierOutputs:
+    """Let the rows come from several heads in turn, all of them alike."""
+    heads = (outputs.head,) * n_heads
+    return replace(outputs, head=None, heads=heads, head_index=torch.arange(len(outputs)) % n_heads)
+
+
 def with_probes(outputs: ClassifierOutputs, probes: Sequence[Probe]) -> ClassifierOutputs:
     """Add columns a pass might have recorded: steps help confident rows more, as they really do."""
     columns: dict[str, Tensor] = dict(outputs.probes or {})
@@ -99,4 +118,7 @@ def _columns(probe: Probe, outputs: ClassifierOutputs) -> dict[str, Tensor]:
         t = layers[probe.layer]
         nearest = probe.means.to(t)[torch.cdist(t, probe.means.to(t)).argmin(dim=1)]
         return {"features": t + probe.epsilon * (nearest - t)}
+    if isinstance(probe, PerturbedCopy):
+        kept = {name: t for name, t in layers.items() if name in BOX_LAYERS}
+        return {name: t * (1 - 20 * probe.epsilon) for name, t in kept.items()}
     raise TypeError(probe)

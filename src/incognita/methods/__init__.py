@@ -49,6 +49,8 @@ METHODS = Registry(
         "ddu": f"{_HERE}.gaussians:DDU",
         "opengan": f"{_HERE}.opengan:OpenGAN",
         "oodl": f"{_HERE}.oodl:OODL",
+        "lard": f"{_HERE}.latent:LaRD",
+        "safe": f"{_HERE}.safe:SAFE",
         "mc-dropout": f"{_HERE}.ensembles:MCDropout",
         "ensemble": f"{_HERE}.ensembles:Ensemble",
     },

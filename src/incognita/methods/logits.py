@@ -68,7 +68,8 @@ class Energy(Method):
 
     $$ s(x) = -T \log \sum_c \exp(f_c(x) / T) $$ with f the logits and T `temperature`.
     Liu et al., Energy-based Out-of-distribution Detection, NeurIPS 2020, equation 3. T = 1 as in
-    the paper; OpenOOD's grid has this one point, so there is none here.
+    the paper; OpenOOD's grid has this one point, so there is none here. On a detector trained by
+    VOS (Du et al., ICLR 2022) it is that method's score: VOS changes the training alone.
 
     >>> outputs = ClassifierOutputs(("a", "b"), torch.tensor([[9.0, 0.0], [1.0, 1.0]]))
     >>> Energy().score(outputs).round(decimals=4).tolist()  # -9 - log(1 + e^-9), -1 - log 2

@@ -186,12 +186,19 @@ class Method(ABC):
             "features": (Needs.FEATURES, outputs.features),
         }
         for name, layer in (outputs.layers or {}).items():
-            tables[f"layer {name!r}"] = (Needs.LAYERS, layer)
+            tables[f"layer {name!r}"] = (_need_of_layer(name), layer)
         return {
             name: table.shape[1]
             for name, (need, table) in tables.items()
-            if need in self.all_needs and table is not None
+            if need & self.all_needs and table is not None
         }
+
+
+def _need_of_layer(name: str) -> Needs:
+    """Give the needs that make a method look at a layer."""
+    of_boxes = {"latent/": Needs.LATENT, "shortcut/": Needs.SHORTCUTS}
+    named = (need for start, need in of_boxes.items() if name.startswith(start))
+    return Needs.LAYERS | next(named, Needs(0))
 
 
 def _named(outputs: ClassifierOutputs, start: str) -> list[Tensor] | None:

@@ -1,20 +1,27 @@
 """A discriminator that learned to tell known features from ones a generator makes up."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import leaky_relu, linear, softplus
+from torch.nn.functional import softplus
 
 from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Needs
 from incognita.methods.chunks import by_chunk, chunks
 from incognita.methods.logits import check_positive
 from incognita.methods.method import Method, Refit
+from incognita.methods.perceptrons import (
+    Adam,
+    Layer,
+    apply_layers,
+    layers_of,
+    new_perceptron,
+    one_thread,
+    tensors_of,
+)
 from incognita.methods.sampling import drawn_rows
 from incognita.shapes import Float
 
@@ -22,22 +29,6 @@ _SLOPE = 0.2
 _BATCH = 128
 _BETAS = (0.5, 0.999)
 _NOISE = 64
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch use one thread: sharing out such small products takes longer than they do."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(n_threads)
-
-
-class _Layer(NamedTuple):
-    weight: Tensor
-    bias: Tensor
 
 
 @dataclass(eq=False)
@@ -110,7 +101,7 @@ class OpenGAN(Method):
             rows = drawn_rows(known.features, self.rows, seed=self.seed).float()
             spread, self.mean_ = torch.std_mean(rows.double(), dim=0, correction=0)
             self.scale_ = torch.where(spread > 0, spread, 1.0)
-            with _one_thread():
+            with one_thread():
                 self.discriminators_ = self._train((rows - self.mean_).div_(self.scale_).float())
 
     def settle(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
@@ -122,33 +113,27 @@ class OpenGAN(Method):
         assert outputs.features is not None  # check() has seen to it
         device = outputs.features.device
         mean, scale = self.mean_.to(device), self.scale_.to(device)
-        layers = [
-            _Layer(*(tensor.double().to(device) for tensor in layer)) for layer in self._kept()
-        ]
+        layers = layers_of(self._kept(), device)
         return by_chunk(
             lambda part: -_apply(layers, (part.double() - mean) / scale).squeeze(1),
             outputs.features,
         )
 
-    def _kept(self) -> list[_Layer]:
+    def _kept(self) -> dict[str, Tensor]:
         """Find the discriminator of the epoch asked for."""
-        return [
-            _Layer(
-                self.discriminators_[f"{self.epochs}.{k}.weight"],
-                self.discriminators_[f"{self.epochs}.{k}.bias"],
-            )
-            for k in range(3)
-        ]
+        prefix = f"{self.epochs}."
+        kept = self.discriminators_.items()
+        return {name[len(prefix) :]: t for name, t in kept if name.startswith(prefix)}
 
     def _train(self, rows: Tensor) -> dict[str, Tensor]:
         """Play the game and keep the discriminator of every epoch that may be asked for."""
         rng = torch.Generator().manual_seed(self.seed)
         d = rows.shape[1]
-        discriminator = _new_network((d, self.width, max(1, self.width // 2), 1), rows, rng)
-        generator = _new_network((_NOISE, self.width, d), rows, rng)
+        discriminator = new_perceptron((d, self.width, max(1, self.width // 2), 1), rows, rng)
+        generator = new_perceptron((_NOISE, self.width, d), rows, rng)
         steps = (
-            _Adam(discriminator, self.learning_rate / 1.5),
-            _Adam(generator, self.learning_rate),
+            Adam(discriminator, self.learning_rate / 1.5, _BETAS),
+            Adam(generator, self.learning_rate, _BETAS),
         )
         kept: dict[str, Tensor] = {}
         for epoch in range(1, self.epochs + 1):
@@ -157,16 +142,16 @@ class OpenGAN(Method):
                 made_up = _apply(generator, noise)
                 _play(discriminator, rows[index.to(rows.device)], made_up, *steps)
             if epoch == self.epochs or epoch in self.search_space["epochs"]:
-                kept |= _named(discriminator, epoch)
+                kept |= {f"{epoch}.{name}": t for name, t in tensors_of(discriminator).items()}
         return kept
 
 
 def _play(
-    discriminator: Sequence[_Layer],
+    discriminator: Sequence[Layer],
     real: Tensor,
     made_up: Tensor,
-    discriminator_step: "_Adam",
-    generator_step: "_Adam",
+    discriminator_step: Adam,
+    generator_step: Adam,
 ) -> None:
     """Let each side answer the other once."""
     doubt_of_real = softplus(-_apply(discriminator, real)).mean()
@@ -175,49 +160,5 @@ def _play(
     generator_step.down(softplus(-_apply(discriminator, made_up)).mean())
 
 
-def _apply(layers: Sequence[_Layer], rows: Tensor) -> Tensor:
-    for layer in layers[:-1]:
-        rows = leaky_relu(linear(rows, *layer), _SLOPE)
-    return linear(rows, *layers[-1])
-
-
-def _new_network(sizes: Sequence[int], like: Tensor, rng: torch.Generator) -> list[_Layer]:
-    """Draw weights that keep the variance of their input (He et al., 2015)."""
-    layers = []
-    for d_in, d_out in pairwise(sizes):
-        weight = torch.randn(d_out, d_in, generator=rng) * (2 / d_in) ** 0.5
-        weight, bias = weight.to(like), like.new_zeros(d_out)
-        layers.append(_Layer(weight.requires_grad_(), bias.requires_grad_()))
-    return layers
-
-
-class _Adam:
-    """Steps down a loss as `torch.optim.Adam` does, whose first step imports a compiler (3 s)."""
-
-    def __init__(self, network: Sequence[_Layer], learning_rate: float) -> None:
-        self.tensors = [tensor for layer in network for tensor in layer]
-        self.means = [torch.zeros_like(tensor) for tensor in self.tensors]
-        self.squares = [torch.zeros_like(tensor) for tensor in self.tensors]
-        self.learning_rate, self.n_steps = learning_rate, 0
-
-    def down(self, loss: Tensor) -> None:
-        """Move the network one step (Kingma and Ba, 2015, algorithm 1)."""
-        gradients = torch.autograd.grad(loss, self.tensors)
-        self.n_steps += 1
-        first, second = (1 - beta**self.n_steps for beta in _BETAS)
-        with torch.no_grad():
-            for tensor, mean, square, gradient in zip(
-                self.tensors, self.means, self.squares, gradients, strict=True
-            ):
-                mean.lerp_(gradient, 1 - _BETAS[0])
-                square.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
-                spread = (square / second).sqrt_().add_(1e-8)
-                tensor.addcdiv_(mean, spread, value=-self.learning_rate / first)
-
-
-def _named(network: Sequence[_Layer], epoch: int) -> dict[str, Tensor]:
-    return {
-        f"{epoch}.{k}.{name}": tensor.detach().clone()
-        for k, layer in enumerate(network)
-        for name, tensor in layer._asdict().items()
-    }
+def _apply(layers: Sequence[Layer], rows: Tensor) -> Tensor:
+    return apply_layers(layers, rows, slope=_SLOPE)

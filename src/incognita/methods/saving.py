@@ -15,8 +15,11 @@ from incognita.benchmarks.readers.files import replacing
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.methods import METHODS
 from incognita.methods.method import Method
+from incognita.registry import Registry
 
 FORMAT = "incognita.method.1"
+# PerHead is nothing to choose, but it may be what was fitted
+_KINDS = Registry("method", {**METHODS.homes, "per-head": "incognita.methods.per_head:PerHead"})
 
 
 def save_method(method: Method, path: str | Path) -> None:
@@ -108,7 +111,7 @@ def _home(kind: type[Method]) -> str:
 def _name_of(kind: type[Method]) -> str:
     """Give the registered name, or for a class of somebody's own where it lives."""
     home = _home(kind)
-    return next((name for name, place in METHODS.homes.items() if place == home), home)
+    return next((name for name, place in _KINDS.homes.items() if place == home), home)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +136,7 @@ class _Rebuilding:
 
     def _kind(self, name: str) -> type[Method]:
         if ":" not in name:
-            kind: type[Method] = METHODS.get(name)
+            kind: type[Method] = _KINDS.get(name)
             return kind
         _, _, qualname = name.partition(":")
         # the module may have another name now: a script is called __main__ while it runs

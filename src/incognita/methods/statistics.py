@@ -48,7 +48,7 @@ def class_means(
     >>> class_means(torch.tensor([[1.0], [3.0], [8.0]]), torch.tensor([0, 0, 2]), 3).means.tolist()
     [[2.0], [0.0], [8.0]]
     """
-    _check_labels(labels, n_classes)
+    check_labels(labels, n_classes)
     sums = features.new_zeros(n_classes, features.shape[1], dtype=torch.float64)
     for rows, row_labels in _float64_rows(features, labels, transform):
         sums.index_add_(0, row_labels, rows)
@@ -203,6 +203,18 @@ def smallest_class_distance(
     return by_chunk(distance, features, rows=_ROWS)
 
 
+def check_labels(labels: Int[Tensor, "n"], n_classes: int) -> None:
+    """Refuse labels that are no classes of the model."""
+    if not len(labels):
+        return
+    lowest, highest = (int(x) for x in labels.aminmax())
+    if lowest < 0 or highest >= n_classes:
+        raise InvalidDataError(
+            f"Known labels must be classes 0 to {n_classes - 1}, but one is "
+            f"{lowest if lowest < 0 else highest}; give labels in the order of the logits."
+        )
+
+
 def _float64_rows(
     features: Tensor, labels: Tensor, transform: Transform | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
@@ -216,12 +228,3 @@ def _one_group(features: Tensor) -> Tensor:
 
 def _padded(rows: Tensor) -> Tensor:
     return pad(rows, (0, 0, 0, -len(rows) % _ROWS_ALIKE))
-
-
-def _check_labels(labels: Tensor, n_classes: int) -> None:
-    lowest, highest = (int(x) for x in labels.aminmax())
-    if lowest < 0 or highest >= n_classes:
-        raise InvalidDataError(
-            f"Known labels must be classes 0 to {n_classes - 1}, but one is "
-            f"{lowest if lowest < 0 else highest}; give labels in the order of the logits."
-        )

@@ -1,0 +1,87 @@
+"""All object-level methods together, against the forward pass of the detector that feeds them.
+
+A Faster R-CNN with a ResNet-50 FPN on 320-pixel images, with a hundred boxes each: what
+`incognita run` adds to running the detector as it is. Carrying logits and features through the
+adapter, pooling the layers of LaRD and SAFE over the boxes and all scores count as the methods'.
+"""
+
+import numpy as np
+import torch
+from torchvision.models.detection import fasterrcnn_resnet50_fpn
+
+from bench.harness import Measurement, Row, at_most, measure, part_of
+from incognita.benchmarks.dataset import ArrayDataset
+from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.needs import PerturbedCopy
+from incognita.extraction.extract_boxes import extract_boxes
+from incognita.methods.method import Method
+from incognita.models.detector import Detector
+from incognita.models.detector_wrapping import wrap_detector
+from incognita.running.asked_methods import Offer, ask
+
+N_IMAGES, N_TRAIN, SIDE, N_CLASSES = 6, 24, 320, 20
+BAR = 0.15
+OFFER = Offer(is_of_boxes=True, has_latent=True, has_shortcuts=True, n_layers=5)
+PART = f"Faster R-CNN, {SIDE} pixels, 100 boxes"
+
+
+def rows() -> list[Row]:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    network = fasterrcnn_resnet50_fpn(
+        weights=None,
+        weights_backbone=None,
+        num_classes=N_CLASSES + 1,
+        min_size=SIDE,
+        max_size=SIDE,
+        box_score_thresh=0.0,
+    ).eval()
+    detector = wrap_detector(network)
+    methods = fitted(detector)
+    tested = pictures(N_IMAGES, seed=1)
+    scored = extract_boxes(detector, tested, layers=True).outputs.rows()
+    assert len(scored) == 100 * N_IMAGES
+    images = [detector.preprocess(image).pixels for image in tested.images]
+
+    def as_it_is() -> None:
+        with torch.no_grad():
+            for image in images:
+                network([image])
+
+    cases = {
+        "the detector as it is": as_it_is,
+        "boxes, logits, features": lambda: extract_boxes(detector, tested),
+        "and pooled layers": lambda: extract_boxes(detector, tested, layers=True),
+        f"scores of {len(methods)} methods": lambda: score(methods, scored),
+    }
+    return judged(measure(cases, rounds=3))
+
+
+def judged(measured: dict[str, Measurement]) -> list[Row]:
+    """Relate everything to the plain forward passes, and judge the sum of what is ours."""
+    plain, _, pooled, scored = measured.values()
+    whole = pooled.seconds - plain.seconds + scored.seconds
+    cases = dict(measured) | {"all methods together": Measurement(whole, None)}
+    return [
+        part_of(PART, name, cost, plain, at_most(BAR) if name == "all methods together" else None)
+        for name, cost in cases.items()
+    ]
+
+
+def pictures(n: int, seed: int) -> ArrayDataset:
+    images = np.random.default_rng(seed).integers(0, 256, (n, SIDE, SIDE, 3), dtype=np.uint8)
+    return ArrayDataset("pictures", tuple(map(str, range(n))), images)
+
+
+def fitted(detector: Detector) -> list[Method]:
+    """Every method that boxes can feed, fitted on boxes of other pictures."""
+    probes = [PerturbedCopy()]
+    known = extract_boxes(detector, pictures(N_TRAIN, 0), layers=True, probes=probes)
+    methods = ask("all", OFFER).methods.values()
+    return [method.fit(known.outputs.rows()) for method in methods]
+
+
+def score(methods: list[Method], boxes: ClassifierOutputs) -> None:
+    with torch.no_grad():
+        for method in methods:
+            method.score(boxes)

@@ -1,0 +1,200 @@
+"""One fitted copy of a method for each head of a detector that has several."""
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]
+
+from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.needs import Needs, Probe
+from incognita.errors import InvalidDataError, unknown_name
+from incognita.methods.logits import Energy
+from incognita.methods.method import Method
+from incognita.shapes import Float
+
+# fits a method to the known and the validation rows of one head, given its place among the heads
+_FitHead = Callable[[str, ClassifierOutputs, ClassifierOutputs | None], Method]
+
+
+@dataclass(eq=False)
+class PerHead(Method):
+    """Asks `then` for the rows of each head apart, as if each head were a model of its own.
+
+    The levels of a one-stage detector have linear layers of their own: features of one level say
+    nothing of another, and no single head gives the logits of all rows. Copies of `then` are
+    fitted, one for each head; `then` stays as it is. A search tries no parameters.
+
+    A head that `then` cannot be fitted for (no known rows, or too few) is as good as never seen:
+    its rows get the largest score that the others give to known rows, as unknown as the most
+    unknown known one, and `notes_` says for which heads, with how many known rows, and why.
+
+    >>> from incognita.containers.classification import Head
+    >>> from incognita.methods.neighbors import KNN
+    >>> features = torch.tensor([[2.0, 0.0], [0.0, 2.0], [4.0, 3.0]])
+    >>> heads, of_rows = (Head(torch.eye(2), torch.zeros(2)),) * 2, torch.tensor([0, 1, 1])
+    >>> known = ClassifierOutputs((0, 1, 2), features, features, heads=heads, head_index=of_rows)
+    >>> others = replace(known, head_index=torch.tensor([1, 1, 0]))
+    >>> PerHead(then=KNN(k=1)).fit(known).score(others)  # (1, 0) to (0.8, 0.6), and the other way
+    tensor([0.6325, 0.0000, 0.6325], dtype=torch.float64)
+    """
+
+    then: Method = field(default_factory=Energy, kw_only=True)
+    needs: ClassVar[Needs] = Needs(0)  # `all_needs` are those of `then`
+
+    @property
+    def title(self) -> str:
+        """The name of the method that is asked."""
+        return self.then.title
+
+    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+        if known.head_index is not None:
+            self._fit_heads(known, validation, lambda _, *parts: copy(self.then).fit(*parts))
+
+    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
+        self.check(outputs)
+        assert outputs.head_index is not None  # check() has seen to it
+        score = torch.zeros(len(outputs), dtype=torch.float64, device=outputs.logits.device)
+        for place in range(len(outputs.heads)):
+            is_here = outputs.head_index == place
+            if is_here.any():
+                score[is_here] = self._score_head(place, outputs.of_head(place))
+        return score
+
+    def probes(self) -> tuple[Probe, ...]:
+        methods = list(getattr(self, "fitted_", {}).values()) or [self.then]
+        return tuple({probe.key: probe for each in methods for probe in each.probes()}.values())
+
+    def probes_to_fit(self, part: str) -> tuple[Probe, ...]:
+        return self.then.probes_to_fit(part)
+
+    def check(self, outputs: ClassifierOutputs, *, is_fitting: bool = False) -> None:
+        """Refuse rows that do not say which head they come from; `then` looks at the rest."""
+        if is_fitting and not self._needs_rows():
+            return
+        if outputs.head_index is None:
+            raise InvalidDataError(
+                f"{self.title} is to be asked for each head apart, but the outputs do not say "
+                f"which head gave which row; ask {self.title} itself, not PerHead."
+            )
+        if not ((outputs.head_index >= 0) & (outputs.head_index < len(outputs.heads))).all():
+            raise InvalidDataError(
+                f"Rows of {self.title} must be of heads 0 to {len(outputs.heads) - 1}, but one is "
+                f"of head {int(outputs.head_index.max())}; give the heads in the order of "
+                f"head_index."
+            )
+        if is_fitting:
+            return
+        self._check_fitted()
+        self._check_widths(outputs)
+        if len(outputs.heads) != getattr(self, "n_heads_", len(outputs.heads)):
+            raise InvalidDataError(
+                f"{self.title} was fitted for {self.n_heads_} heads, but outputs of "
+                f"{len(outputs.heads)} came; score outputs of the detector it was fitted on."
+            )
+
+    def with_parameters(
+        self,
+        known: ClassifierOutputs,
+        validation: ClassifierOutputs | None = None,
+        **changes: Any,
+    ) -> "PerHead":
+        """Give a fitted copy with other parameters of `then`, in every head."""
+        for name in changes:
+            if name not in self.then.parameters():
+                raise unknown_name(f"parameter of {self.title}", name, self.then.parameters())
+        other = replace(self, then=replace(self.then, **changes))
+        fitted: dict[str, Method] = getattr(self, "fitted_", {})
+
+        def refit(place: str, *parts: Any) -> Method:
+            if place in fitted:
+                return fitted[place].with_parameters(*parts, **changes)
+            return copy(other.then).fit(*parts)
+
+        if known.head_index is not None:
+            other._fit_heads(known, known if validation is None else validation, refit)
+            other._remember_widths(known)
+        return other
+
+    def _needs_rows(self) -> bool:
+        return bool(self.then.all_needs & (Needs.KNOWN | Needs.VALIDATION))
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "fitted_"):
+            self.then._check_fitted()
+
+    def _fit_heads(
+        self, known: ClassifierOutputs, validation: ClassifierOutputs, fit: _FitHead
+    ) -> None:
+        """Fit every head that can be, and note the others."""
+        self.n_heads_, self.fitted_ = len(known.heads), dict[str, Method]()
+        notes = []
+        for place in range(self.n_heads_):
+            part = known.of_head(place)
+            held_out = None if validation is known else validation.of_head(place)
+            try:
+                self.fitted_[str(place)] = self._fit_head(place, part, held_out, fit)
+            except (InvalidDataError, LinAlgError) as error:
+                notes.append(f"Head {place} could not be fitted to {len(part)} known rows: {error}")
+        if not self.fitted_:
+            raise InvalidDataError(
+                f"{self.title} could be fitted for none of {self.n_heads_} heads. {notes[0]}"
+            )
+        self.largest_: float | None = None
+        if notes:
+            parts = (known,) if validation is known else (known, validation)
+            self.largest_ = self._largest_score(parts)
+            notes.append(f"Rows there get {self.largest_:.4g}, the largest score of known rows.")
+        self.notes_ = " ".join(notes)
+
+    def _fit_head(
+        self,
+        place: int,
+        known: ClassifierOutputs,
+        held_out: ClassifierOutputs | None,
+        fit: _FitHead,
+    ) -> Method:
+        if held_out is not None and not len(held_out):
+            held_out = None  # then its known rows are looked at twice
+        if self._needs_rows() and not len(known) and held_out is None:
+            raise InvalidDataError("There are none.")
+        return fit(str(place), known, held_out)
+
+    def _largest_score(self, parts: Sequence[ClassifierOutputs]) -> float:
+        """Give the largest score of known rows whose head could be fitted."""
+        scores = [
+            method.score(part.of_head(int(place)))
+            for part in parts
+            for place, method in self.fitted_.items()
+        ]
+        return float(torch.cat(scores).max())
+
+    def _score_head(self, place: int, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
+        method = self.fitted_.get(str(place)) if hasattr(self, "fitted_") else self.then
+        if method is not None:
+            return method.score(outputs)
+        assert self.largest_ is not None  # there is a head that could not be fitted: this one
+        return outputs.logits.new_full((len(outputs),), self.largest_, dtype=torch.float64)
+
+
+def for_heads(method: Method, n_heads: int, *, shares_features: bool) -> Method:
+    """Give the method as rows of so many heads need it: apart for each head, or as it is.
+
+    Args:
+        method: What is to be fitted and asked.
+        n_heads: How many linear layers give the logits.
+        shares_features: Whether all of them see the same kind of features.
+
+    >>> from incognita.methods import load_method
+    >>> asked = {name: load_method(name) for name in ("energy", "knn", "react")}
+    >>> [type(for_heads(m, 3, shares_features=True)).__name__ for m in asked.values()]
+    ['Energy', 'KNN', 'PerHead']
+    >>> [type(for_heads(m, 3, shares_features=False)).__name__ for m in asked.values()]
+    ['Energy', 'PerHead', 'PerHead']
+    """
+    needs = method.all_needs
+    needs_apart = Needs.HEAD in needs or (Needs.FEATURES in needs and not shares_features)
+    return PerHead(then=method) if n_heads > 1 and needs_apart else method

@@ -1,0 +1,111 @@
+"""Small fully connected networks, and the steps that train them in seconds on a CPU."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import leaky_relu, linear
+
+from incognita.shapes import Float
+
+
+class Layer(NamedTuple):
+    """One linear layer of a network."""
+
+    weight: Float[Tensor, "d_out d_in"]
+    bias: Float[Tensor, "d_out"]
+
+
+def new_perceptron(sizes: Sequence[int], like: Tensor, rng: torch.Generator) -> list[Layer]:
+    """Draw weights that keep the variance of their input (He et al., 2015).
+
+    >>> [tuple(layer.weight.shape) for layer in new_perceptron((4, 3, 1), torch.zeros(1),
+    ...     torch.Generator())]
+    [(3, 4), (1, 3)]
+    """
+    layers = []
+    for d_in, d_out in pairwise(sizes):
+        weight = torch.randn(d_out, d_in, generator=rng) * (2 / d_in) ** 0.5
+        weight, bias = weight.to(like), like.new_zeros(d_out)
+        layers.append(Layer(weight.requires_grad_(), bias.requires_grad_()))
+    return layers
+
+
+def apply_layers(
+    layers: Sequence[Layer], rows: Float[Tensor, "n d_in"], *, slope: float = 0.0
+) -> Float[Tensor, "n d_out"]:
+    """Apply the layers in turn; units between them keep `slope` of what is below zero.
+
+    >>> network = [Layer(torch.tensor([[1.0], [-1.0]]), torch.zeros(2)),
+    ...            Layer(torch.tensor([[2.0, 3.0]]), torch.ones(1))]
+    >>> apply_layers(network, torch.tensor([[5.0], [-5.0]])).tolist()
+    [[11.0], [16.0]]
+    """
+    for layer in layers[:-1]:
+        rows = leaky_relu(linear(rows, *layer), slope)
+    return linear(rows, *layers[-1])
+
+
+class Adam:
+    """Steps down a loss as `torch.optim.Adam` does, whose first step imports a compiler (3 s)."""
+
+    def __init__(
+        self,
+        network: Sequence[Layer],
+        learning_rate: int | float,
+        betas: tuple[float, float] = (0.9, 0.999),
+    ) -> None:
+        self.tensors = [tensor for layer in network for tensor in layer]
+        self.means = [torch.zeros_like(tensor) for tensor in self.tensors]
+        self.squares = [torch.zeros_like(tensor) for tensor in self.tensors]
+        self.learning_rate, self.betas, self.n_steps = learning_rate, betas, 0
+
+    def down(self, loss: Tensor) -> None:
+        """Move the network one step (Kingma and Ba, 2015, algorithm 1)."""
+        gradients = torch.autograd.grad(loss, self.tensors)
+        self.n_steps += 1
+        first, second = (1 - beta**self.n_steps for beta in self.betas)
+        with torch.no_grad():
+            for tensor, mean, square, gradient in zip(
+                self.tensors, self.means, self.squares, gradients, strict=True
+            ):
+                mean.lerp_(gradient, 1 - self.betas[0])
+                square.mul_(self.betas[1]).addcmul_(gradient, gradient, value=1 - self.betas[1])
+                spread = (square / second).sqrt_().add_(1e-8)
+                tensor.addcdiv_(mean, spread, value=-self.learning_rate / first)
+
+
+def tensors_of(network: Sequence[Layer]) -> dict[str, Tensor]:
+    """Give copies of all weights by name, as a method keeps them.
+
+    >>> list(tensors_of([Layer(torch.ones(1, 2), torch.zeros(1))]))
+    ['0.weight', '0.bias']
+    """
+    return {
+        f"{k}.{name}": tensor.detach().clone()
+        for k, layer in enumerate(network)
+        for name, tensor in layer._asdict().items()
+    }
+
+
+def layers_of(tensors: Mapping[str, Tensor], device: torch.device) -> list[Layer]:
+    """Make layers again, in float64, of what `tensors_of` gave."""
+    on_device = {name: tensor.double().to(device) for name, tensor in tensors.items()}
+    return [
+        Layer(on_device[f"{k}.weight"], on_device[f"{k}.bias"])
+        for k in range(len(tensors) // len(Layer._fields))
+    ]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread: sharing out such small products takes longer than they do."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
