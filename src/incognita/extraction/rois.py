@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
-from torchvision.ops import roi_align  # type: ignore[import-untyped]
 
 from incognita.shapes import Float, Int
 
@@ -45,19 +44,50 @@ def _pool(
     for k, layer_map in enumerate(levels):
         is_here = level_of_box == k
         if is_here.any():
-            out[is_here] = _aligned(layer_map.float(), boxes[is_here], images[is_here])
+            out[is_here] = _aligned(layer_map.float(), boxes[is_here].float(), images[is_here])
     return out
 
 
 def _aligned(
     layer_map: Tensor, boxes: Float[Tensor, "boxes 4"], images: Int[Tensor, "boxes"]
 ) -> Float[Tensor, "boxes channels"]:
+    """Average a map over boxes: RoIAlign and the mean of its cells as one product of matrices.
+
+    Samples lie on a grid, and bilinear interpolation is a product of one weight per row and one
+    per column. So is the mean of all samples: nothing of size cells x channels is ever made, and
+    it takes a small part of the time of `torchvision.ops.roi_align`.
+    """
     height, width = layer_map.shape[-2:]
-    # in cells of the map, each axis by its own scale: heights and widths are rounded apart
-    scale = torch.tensor([width, height, width, height], device=boxes.device)
-    rois = torch.cat([images[:, None].to(boxes.dtype), boxes * scale], dim=1).float()
-    cells: Tensor = roi_align(layer_map, rois, CELLS, 1.0, _SAMPLES, aligned=True)
-    return cells.mean(dim=(2, 3))
+    rows = _sample_weights(boxes[:, 1], boxes[:, 3], height)
+    columns = _sample_weights(boxes[:, 0], boxes[:, 2], width)
+    places = (rows[:, :, None] * columns[:, None, :]).flatten(1)
+    out = layer_map.new_empty(len(boxes), layer_map.shape[1])
+    for k in sorted(set(images.tolist())):
+        here = images == k
+        out[here] = places[here] @ layer_map[k].flatten(1).T
+    return out
+
+
+def _sample_weights(
+    start: Float[Tensor, "boxes"], stop: Float[Tensor, "boxes"], size: int
+) -> Float[Tensor, "boxes size"]:
+    """Say how much each place of an axis counts in the mean of a box's samples.
+
+    Samples as RoIAlign takes them, `aligned`: evenly spaced, half a cell off the corners; one
+    beyond the map by a whole cell counts as zero, one at its rim as the rim.
+    """
+    n = CELLS * _SAMPLES
+    offsets = (torch.arange(n, device=start.device, dtype=start.dtype) + 0.5) / n
+    at = size * (start[:, None] + (stop - start)[:, None] * offsets) - 0.5
+    is_inside = (at >= -1) & (at <= size)
+    at = at.clamp(0, size - 1)
+    low = at.floor().long().clamp(max=size - 1)
+    high = (low + 1).clamp(max=size - 1)
+    share = at - low
+    counted = is_inside.to(start.dtype) / n
+    weights = start.new_zeros(len(start), size)
+    weights.scatter_add_(1, low, (1 - share) * counted)
+    return weights.scatter_add_(1, high, share * counted)
 
 
 def _levels_of(

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -39,7 +39,7 @@ from incognita.extraction.records import (
 )
 from incognita.extraction.shards import Progress, Runnable, ShardRunner
 from incognita.models.adapter import Classifier
-from incognita.models.detector import Detector
+from incognita.models.detector import Detector, finds_objects
 
 _MOST_THREADS = 8
 
@@ -55,7 +55,7 @@ class Task(NamedTuple):
     @property
     def unit(self) -> Unit:
         """Images per shard and per call of the network."""
-        unit = DETECTOR_UNIT if isinstance(self.model, Detector) else CLASSIFIER_UNIT
+        unit = DETECTOR_UNIT if finds_objects(self.model) else CLASSIFIER_UNIT
         return unit._replace(batch_size=self.settings.batch_size or unit.batch_size)
 
     @property
@@ -67,10 +67,10 @@ class Task(NamedTuple):
         """Open the place where the shards are or will be."""
         if store is None:
             return HeldShards()
-        if isinstance(self.model, Detector):
+        if finds_objects(self.model):
             identity = identity_of_detector(self.model)
         else:
-            identity = identity_of_classifier(self.model)
+            identity = identity_of_classifier(cast("Classifier", self.model))
         return store.open(self.model.name, identity, self.dataset, self.settings, self.unit)
 
     def runner(self, turn: AbstractContextManager[object] | None = None) -> ShardRunner:
@@ -80,10 +80,10 @@ class Task(NamedTuple):
         is_cuda = torch.device(settings.device).type == "cuda"
         loader = Loader(self.dataset, self.model.preprocess, self.unit, threads, pin=is_cuda)
         network: Runnable
-        if isinstance(self.model, Detector):
+        if finds_objects(self.model):
             network = DetectorNetwork(self.model, settings)
         else:
-            network = ProbedNetwork(self.model, settings)
+            network = ProbedNetwork(cast("Classifier", self.model), settings)
         return ShardRunner(network, loader, self.wanted, turn or nullcontext())
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
@@ -165,3 +165,12 @@ class Detector(Protocol):
         nms_iou: float | None = None,
     ) -> "Detector":
         """Give the same detector with other rules; what is None stays."""
+
+
+def finds_objects(model: object) -> TypeGuard[Detector]:
+    """Tell a detector from a classifier by its methods alone.
+
+    `isinstance` of a protocol reads every property, and the hash of the weights is one of them:
+    0.1 s for a ResNet-50.
+    """
+    return callable(getattr(type(model), "with_rules", None))
