@@ -25,6 +25,7 @@ LAYERS = [
     {"benchmarks", "models", "metrics"},
     {"extraction"},
     {"methods"},
+    {"decisions"},
     {"results"},
     {"running"},
     {"cli"},
@@ -84,6 +85,10 @@ def test_every_public_name_exists():
     ("statement", "absent"),
     [
         ("import incognita.metrics", {"torch", "sklearn", "pandas", "jaxtyping"}),
+        (
+            "import incognita.decisions.asked_policies, incognita.decisions.confidence_policies",
+            {"torch", "sklearn", "pandas", "jaxtyping"},
+        ),
         ("import incognita.running.certify", {"torch", "sklearn", "pydantic", "rich", "jaxtyping"}),
         ("import incognita.cli.app", {"torch", "numpy", "numba"}),
         ("import incognita", {"torch", "numpy", "numba"}),

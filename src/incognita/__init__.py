@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from incognita.containers.scores import UnknownScores as UnknownScores
     from incognita.methods import list_methods as list_methods
     from incognita.methods import load_method as load_method
+    from incognita.models.detector_wrapping import wrap_detector as wrap_detector
     from incognita.models.wrapping import wrap_classifier as wrap_classifier
     from incognita.running.certify import Certificate as Certificate
     from incognita.running.certify import certify as certify
@@ -44,6 +45,7 @@ _HOMES = {
     "load_benchmark": "incognita.benchmarks.loading",
     "load_method": "incognita.methods",
     "wrap_classifier": "incognita.models.wrapping",
+    "wrap_detector": "incognita.models.detector_wrapping",
 }
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "load_benchmark",
     "load_method",
     "wrap_classifier",
+    "wrap_detector",
 ]
 
 

@@ -9,12 +9,22 @@ from incognita.running.asked_methods import Offer, ask, make, split_names
 def test_all_means_every_method_the_model_can_feed():
     asked = ask("all", Offer())
     assert set(asked.methods) | set(asked.skipped) == set(list_methods())
-    assert set(asked.skipped) == {"godin", "ensemble"}
+    assert set(asked.skipped) == {"godin", "ensemble", "lard", "safe"}
     assert "several networks" in asked.skipped["ensemble"]
 
 
+def test_methods_on_maps_inside_boxes_are_for_detectors():
+    assert ask("all", Offer()).skipped["lard"].startswith("needs a latent layer pooled over boxes")
+    with pytest.raises(InvalidDataError, match=r"safe needs shortcut layers .* \(a detector\)"):
+        ask("safe", Offer(has_latent=True))
+    asked = ask("all", Offer(has_latent=True, has_shortcuts=True))
+    assert {"lard", "safe"} <= set(asked.methods)
+
+
 def test_without_a_linear_head_methods_on_logits_still_work():
-    offer = Offer(has_head=False, head_reason="no linear layer gives the logits")
+    offer = Offer(
+        has_head=False, has_features=False, head_reason="no linear layer gives the logits"
+    )
     asked = ask("all", offer)
     assert {"msp", "energy", "openmax", "kl-matching"} <= set(asked.methods)
     assert asked.skipped["knn"] == "needs a linear head (no linear layer gives the logits)"
@@ -22,7 +32,7 @@ def test_without_a_linear_head_methods_on_logits_still_work():
 
 def test_a_named_method_that_cannot_run_is_refused_with_those_that_can():
     with pytest.raises(InvalidDataError, match=r"knn needs .* These still work: msp, "):
-        ask("msp, knn", Offer(has_head=False))
+        ask("msp, knn", Offer(has_head=False, has_features=False))
 
 
 def test_without_training_images_methods_that_learn_are_left_out():
@@ -126,7 +136,7 @@ def test_capital_letters_get_a_suggestion():
 )
 def test_methods_on_layers_need_as_many_as_they_look_at(n_layers, left_out):
     asked = ask("all", Offer(n_layers=n_layers))
-    assert set(asked.skipped) == left_out | {"godin", "ensemble"}
+    assert set(asked.skipped) == left_out | {"godin", "ensemble", "lard", "safe"}
 
 
 def test_methods_that_calibrate_take_validation_images_or_else_training_images():

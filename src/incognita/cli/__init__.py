@@ -12,6 +12,8 @@ from incognita.errors import IncognitaError, MissingDataError
 WRONG_USAGE, DATA_MISSING, IN_PART, INTERRUPTED = 2, 3, 4, 130
 # numba imports these if they are there; no kernel of ours needs them
 SPARED = ("scipy.linalg", "coverage")
+# torchvision loads a compiler for GPUs, which prints a page about leaks when the process ends
+COMPILER = "triton"
 _interrupts: list[int] = []
 
 
@@ -63,7 +65,7 @@ def _start_fast() -> None:
     Modules that numba imports on the off chance are hidden from it, and what imports leave behind
     is not searched for garbage until `collect_garbage_again`.
     """
-    for name in SPARED:
+    for name in (*SPARED, COMPILER):
         sys.modules.setdefault(name, cast("ModuleType", None))  # None: its import fails
     gc.disable()
 
@@ -74,8 +76,8 @@ def collect_garbage_again() -> None:
     gc.enable()
 
 
-def import_everything_again() -> None:
+def import_everything_again(*, compiler: bool = False) -> None:
     """Call in a command that needs the libraries whose import was spared."""
-    for name in SPARED:
+    for name in (*SPARED, COMPILER) if compiler else SPARED:
         if name in sys.modules and sys.modules[name] is None:
             del sys.modules[name]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from incognita.running.box_evaluation import DetectorEvaluation
+    from incognita.running.evaluate import BoxOptions
     from incognita.running.evaluation import Evaluation
 
 # what is being done; a data set's name, images done, images in all
@@ -31,8 +33,9 @@ BenchmarkName = Annotated[
 Models = Annotated[
     list[str] | None,
     typer.Option(
-        help="file.py:function, timm:NAME, torchvision:NAME, transformers:FOLDER; several times "
-        "for an ensemble. An embedded benchmark brings its own."
+        help="file.py:function, timm:NAME, torchvision:NAME, transformers:FOLDER, "
+        "ultralytics:FILE; several times for an ensemble of classifiers. An embedded benchmark "
+        "brings its own."
     ),
 ]
 Weights = Annotated[
@@ -50,7 +53,32 @@ Seed = Annotated[int, typer.Option(min=0, help="Of the bootstrap and of --limit.
 Resamples = Annotated[
     int, typer.Option(min=0, max=10_000, help="Bootstrap replicates; 0 for no intervals.")
 ]
-BatchSize = Annotated[int, typer.Option(min=1, help="Images per forward pass.")]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(min=1, help="Images per forward pass; by default 128, or 1 for a detector."),
+]
+_BOXES = "Boxes of a detector"
+ScoreFloor = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, rich_help_panel=_BOXES, help="Smallest confidence of a box."),
+]
+MaxPerImage = Annotated[
+    int | None, typer.Option(min=1, rich_help_panel=_BOXES, help="Most boxes of an image.")
+]
+NmsIou = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, rich_help_panel=_BOXES, help="Overlap that drops a box."),
+]
+ConfidenceThreshold = Annotated[
+    str | None,
+    typer.Option(rich_help_panel=_BOXES, help="How t* is chosen: f1 (default), lrp, or a number."),
+]
+UnknownThreshold = Annotated[
+    str | None,
+    typer.Option(
+        rich_help_panel=_BOXES, help="How tau is chosen: quantile (default), gaussian, a number."
+    ),
+]
 InPrecision = Annotated[
     Precision, typer.Option(help="bfloat16 is faster and changes scores a little.")
 ]
@@ -77,7 +105,12 @@ def run_command(
     limit: Limit = None,
     seed: Seed = 0,
     resamples: Resamples = 200,
-    batch_size: BatchSize = 128,
+    score_floor: ScoreFloor = None,
+    max_per_image: MaxPerImage = None,
+    nms_iou: NmsIou = None,
+    confidence_threshold: ConfidenceThreshold = None,
+    unknown_threshold: UnknownThreshold = None,
+    batch_size: BatchSize = None,
     precision: InPrecision = Precision.float32,
     device: Device = "cpu",
     workers: Workers = 1,
@@ -94,7 +127,7 @@ def run_command(
     """
     from incognita.cli import collect_garbage_again, import_everything_again
 
-    import_everything_again()
+    import_everything_again(compiler=device != "cpu")
     from incognita.extraction.records import Settings
     from incognita.running.evaluate import evaluate
 
@@ -111,6 +144,9 @@ def run_command(
             limit=limit,
             seed=seed,
             n_resamples=resamples,
+            boxes=_boxes(
+                score_floor, max_per_image, nms_iou, confidence_threshold, unknown_threshold
+            ),
             settings=settings,
             store=store or out / "outputs",
             out=out / "results",
@@ -120,7 +156,29 @@ def run_command(
     finish(evaluation, out, as_json=as_json)
 
 
-def finish(evaluation: "Evaluation", out: Path, *, as_json: bool) -> None:
+def _boxes(
+    score_floor: float | None,
+    max_per_image: int | None,
+    nms_iou: float | None,
+    confidence_threshold: str | None,
+    unknown_threshold: str | None,
+) -> "BoxOptions | None":
+    """Give the options for boxes, or None where none was named."""
+    from incognita.running.evaluate import BoxOptions
+
+    named = (score_floor, max_per_image, nms_iou, confidence_threshold, unknown_threshold)
+    if all(each is None for each in named):
+        return None
+    return BoxOptions(
+        score_floor,
+        max_per_image,
+        nms_iou,
+        confidence_threshold or "f1",
+        unknown_threshold or "quantile",
+    )
+
+
+def finish(evaluation: "Evaluation | DetectorEvaluation", out: Path, *, as_json: bool) -> None:
     """Print what was found and leave with the exit code that belongs to it."""
     from incognita.cli import IN_PART
 
@@ -183,8 +241,8 @@ def _log_progress(name: str, done: int, total: int) -> None:
         sys.stderr.write(f"{name}: {total} images\n")
 
 
-def show(evaluation: "Evaluation", out: Path) -> None:
-    """Print the ranking, the search, and what a reader must know."""
+def show(evaluation: "Evaluation | DetectorEvaluation", out: Path) -> None:
+    """Print the tables, and what a reader must know."""
     from rich.console import Console
     from rich.text import Text
 
@@ -192,8 +250,8 @@ def show(evaluation: "Evaluation", out: Path) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=156)
     console.print(headline(evaluation))
     console.print(evaluation.table(width=console.width))
-    if (found := evaluation.search_table()) is not None:
-        console.print(found)
+    if (more := evaluation.further_tables()) is not None:
+        console.print(more)
     notes = [("note", note) for note in evaluation.notes]
     notes += [("left out", f"{name} {why}") for name, why in evaluation.skipped.items()]
     notes += [("failed", f"{name}: {why}") for name, why in evaluation.failed.items()]
@@ -202,14 +260,13 @@ def show(evaluation: "Evaluation", out: Path) -> None:
         notes.append(("broken", f"and {len(evaluation.broken) - 9} more images"))
     for kind, text in notes:
         console.print(Text.assemble((f"{kind}: ", "yellow"), text))
-    console.print(f"Results and scores of every image: {(out / 'results').resolve()}")
+    console.print(f"Results and scores of every {evaluation.row}: {(out / 'results').resolve()}")
 
 
-def headline(evaluation: "Evaluation") -> str:
+def headline(evaluation: "Evaluation | DetectorEvaluation") -> str:
     """Say in a line what was evaluated and how many images went through the network."""
-    facts, best = evaluation.facts, evaluation.results[0]
-    known = best.get("accuracy", "known")
-    accuracy = "" if known.value != known.value else f", accuracy {100 * known.value:.1f} %"
+    facts = evaluation.facts
+    accuracy = _quality(evaluation)
     count = facts["passes"]
     passes = (
         f"{count['images']} images through the network, {count['forward']} forward and "
@@ -218,3 +275,13 @@ def headline(evaluation: "Evaluation") -> str:
         else "nothing left to run through the network"
     )
     return f"{facts['benchmark']} v{facts['version']}: {facts['model']}{accuracy}; {passes}"
+
+
+def _quality(evaluation: "Evaluation | DetectorEvaluation") -> str:
+    """Say how good the model is on known images, and which boxes of a detector are looked at."""
+    from incognita.results.detection_tables import thresholds_in_words
+
+    found = evaluation.known_quality()
+    parts = [f"{title} {100 * value:.1f} %" for title, value in found.items() if value == value]
+    parts += [words] if (words := thresholds_in_words(evaluation.results[0].thresholds)) else []
+    return "".join(f", {part}" for part in parts)

@@ -69,6 +69,8 @@ class MethodResult:
         provenance: Versions, command and time, for a reader.
         notes: What a reader must be told.
         broken: Images that could not be used: set, id, reason.
+        thresholds: Of a detector: t* on its confidence and tau on the score, each with how and on
+            what it was chosen.
     """
 
     method: str
@@ -80,6 +82,7 @@ class MethodResult:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     broken: tuple[tuple[str, str, str], ...] = ()
+    thresholds: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -88,10 +91,11 @@ class MethodResult:
             f"{self.method}{TUNED}" if self.search and self.search.kind == "tuned" else self.method
         )
 
-    def get(self, metric: str, split: str) -> Result:
-        """Give one result."""
+    def get(self, metric: str, split: str, convention: str | None = None) -> Result:
+        """Give one result; by default in the convention that stands first, the paper's."""
         for result in self.results:
-            if (result.metric, result.split) == (metric, split):
+            is_same = (result.metric, result.split) == (metric, split)
+            if is_same and convention in (None, result.convention):
                 return result
         if metric not in {result.metric for result in self.results}:
             raise unknown_name("metric", metric, {result.metric for result in self.results})
@@ -111,6 +115,7 @@ class MethodResult:
             "provenance": dict(self.provenance),
             "notes": list(self.notes),
             "broken": [list(each) for each in self.broken],
+            "thresholds": dict(self.thresholds),
         }
 
     @classmethod
@@ -130,6 +135,7 @@ class MethodResult:
                 record["provenance"],
                 tuple(record["notes"]),
                 tuple((part, image, reason) for part, image, reason in record["broken"]),
+                record.get("thresholds", {}),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidDataError(f"This is not the record of a method: {error}.") from error

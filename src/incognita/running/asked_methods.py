@@ -34,34 +34,46 @@ class Offer:
 
     Args:
         has_head: Whether a linear layer between features and logits was found.
+        has_features: Whether there is a feature vector of each row.
         head_reason: A sentence that says why not, where it was not.
         n_layers: Of how many inner layers maps can be recorded.
         has_numerators: Whether the logits are a quotient with a numerator.
         has_members: Whether there are several networks.
+        is_of_boxes: Whether rows are boxes of a detector, of which input steps and changed maps
+            are not recorded.
         has_train: Whether there are known training images.
         has_train_labels: Whether their classes are known.
         has_validation: Whether there are known validation images.
         has_validation_labels: Whether their classes are known.
+        has_latent: Whether an inner layer is pooled over boxes.
+        has_shortcuts: Whether shortcut layers are.
     """
 
     has_head: bool = True
+    has_features: bool = True
     head_reason: str | None = None
     n_layers: int = 2
     has_numerators: bool = False
     has_members: bool = False
+    is_of_boxes: bool = False
     has_train: bool = True
     has_train_labels: bool = True
     has_validation: bool = True
     has_validation_labels: bool = True
+    has_latent: bool = False
+    has_shortcuts: bool = False
 
     def lacks(self, method: Method) -> str | None:
         """Say what a method needs that is not there, or None."""
         needs = method.all_needs
         has_images = self.has_train or self.has_validation
         checks = (
-            (Needs.MEMBERS, self.has_members, "several networks (give --model more than once)"),
-            (Needs.FEATURES | Needs.HEAD, self.has_head, self._head_in_words()),
+            (Needs.MEMBERS, self.has_members, self._members_in_words()),
+            (Needs.FEATURES, self.has_features, self._head_in_words()),
+            (Needs.HEAD, self.has_head, self._head_in_words()),
             (Needs.LAYERS, self.n_layers >= 1, _layers_in_words(1)),
+            (Needs.LATENT, self.has_latent, "a latent layer pooled over boxes (a detector)"),
+            (Needs.SHORTCUTS, self.has_shortcuts, "shortcut layers pooled over boxes (a detector)"),
             (Needs.KNOWN, self.has_train, "known training images"),
             (Needs.VALIDATION, has_images, "known validation or training images"),
             (Needs.LABELS, *self._labels_for(needs)),
@@ -70,6 +82,11 @@ class Offer:
             if needs & flag and not is_there:
                 return what
         return next((lack for p in method.probes() if (lack := self._lacks_probe(p))), None)
+
+    def _members_in_words(self) -> str:
+        if self.is_of_boxes:
+            return "several networks on the same rows, which boxes of several detectors are not"
+        return "several networks (give --model more than once)"
 
     def _head_in_words(self) -> str:
         return f"a linear head ({self.head_reason})" if self.head_reason else "a linear head"
@@ -81,6 +98,8 @@ class Offer:
         return self.has_validation_labels, "the classes of the validation images"
 
     def _lacks_probe(self, probe: Probe) -> str | None:
+        if self.is_of_boxes:
+            return f"{type(probe).__name__}, which is recorded of images, not of boxes"
         is_numerator = getattr(probe, "objective", "") == "numerator"
         if (isinstance(probe, Numerators) or is_numerator) and not self.has_numerators:
             return "a network whose logits are a quotient (wrap it with numerator=…)"

@@ -1,15 +1,12 @@
 """One evaluation on its way: what is stored already, the contest, the numbers, the records."""
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from incognita import __version__
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.errors import InvalidDataError
+from incognita.extraction.records import CLASSIFIER_UNIT
 from incognita.methods.method import Method
 from incognita.results.method_result import TUNED, MethodResult
 from incognita.results.result import Result
@@ -19,7 +16,8 @@ from incognita.running.contest import Contest
 from incognita.running.evaluation import Evaluation
 from incognita.running.method_identity import code_of, describe
 from incognita.running.parts import learned_parts, tested_parts
-from incognita.running.passes import Passes
+from incognita.running.passes import Account, Passes
+from incognita.running.provenance import provenance_of_now
 from incognita.running.ranking_results import (
     FULL_SPECTRUM,
     Measured,
@@ -93,6 +91,11 @@ class Assessment:
             facts=self._facts(shared),
         )
 
+    @property
+    def account(self) -> Account:
+        """What the passes cost."""
+        return self.passes.account
+
     def _is_searched(self, method: Method) -> bool:
         return self.options.search and bool(method.search_space)
 
@@ -112,8 +115,8 @@ class Assessment:
             "model": "+".join(each.name for each in networks),
             "weights": "+".join(each.weights_hash[:16] for each in networks),
             "preprocessing": "+".join(each.preprocessing for each in networks),
-            "precision": self.passes.settings.precision,
-            "batch_size": self.passes.settings.batch_size,
+            "precision": self.account.settings.precision,
+            "batch_size": self.account.settings.batch_size or CLASSIFIER_UNIT.batch_size,
             "limit": self.options.limit,
             "seed": self.options.seed,
             "resamples": self.options.n_resamples,
@@ -171,14 +174,14 @@ class Assessment:
             cost=contestant.cost(n_networks),
             identity=self._identity(shared, title),
             search=contest.searches.get(title),
-            provenance=_provenance(),
+            provenance=provenance_of_now(),
             notes=(*self.benchmark.notes, *self._notes()),
             broken=self._broken(()),
         )
 
     def _broken(self, stored: Iterable[MethodResult]) -> tuple[tuple[str, str, str], ...]:
         """Images that could not be used, now or when a stored result was made; each once."""
-        now = [(part, str(each.image_id), each.reason) for part, each in self.passes.broken]
+        now = [(part, str(each.image_id), each.reason) for part, each in self.account.broken]
         then = [each for record in stored for each in record.broken]
         return tuple({each[:2]: each for each in [*then, *now]}.values())
 
@@ -195,21 +198,11 @@ class Assessment:
     def _facts(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         return dict(shared) | {
             "title": self.benchmark.title,
-            "passes": self.passes.count._asdict(),
-            "output_bytes": self.passes.n_bytes,
+            "passes": self.account.count._asdict(),
+            "output_bytes": self.account.n_bytes,
         }
 
 
 def _groups(sets: Sequence[ScoredSet], *, full_spectrum: bool) -> tuple[str, ...]:
     prefix = FULL_SPECTRUM if full_spectrum and any(s.group == SHIFTED for s in sets) else ""
     return tuple(dict.fromkeys(f"{prefix}{s.group}" for s in sets if s.is_unknown and len(s)))
-
-
-def _provenance() -> dict[str, Any]:
-    return {
-        "incognita": __version__,
-        "torch": version("torch"),
-        "numpy": version("numpy"),
-        "command": " ".join(sys.argv),
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-    }

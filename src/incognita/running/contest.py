@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -14,10 +15,23 @@ from incognita.errors import InvalidDataError
 from incognita.methods.method import Method
 from incognita.results.method_result import TUNED, SearchRecord
 from incognita.running.parts import tested_parts
-from incognita.running.passes import Passes, distinct, probes_to_fit, wants_layers
+from incognita.running.passes import distinct, probes_to_fit, wants_layers
 from incognita.running.scored_sets import ScoredSet
 from incognita.running.scoring import Contestant, fitted
 from incognita.running.search import HeldOut, probes_of_grid, search
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """Where the rows of a data set come from: images of a classifier, boxes of a detector."""
+
+    def outputs(
+        self, name: str, dataset: Dataset, *, probes: Sequence[Probe] = (), layers: bool = False
+    ) -> ClassifierOutputs:
+        """Give the rows of a part of the benchmark."""
+
+    def nothing(self) -> ClassifierOutputs:
+        """Give the outputs of no row."""
 
 
 @dataclass(eq=False)
@@ -25,7 +39,7 @@ class Contest:
     """One run of methods over a benchmark."""
 
     benchmark: Benchmark
-    passes: Passes
+    passes: Rows
     methods: Mapping[str, Method]
     tuned: frozenset[str] = frozenset()  # of these a second, searched version takes part
     on_step: Callable[[str], None] | None = None
@@ -39,7 +53,7 @@ class Contest:
         known, validation = self._known(), self._validation()
         for name, method in self.methods.items():
             self._step(f"fitting {name}")
-            self._guard(name, partial(self._fit, name, method, known, validation))
+            self.guard(name, partial(self._fit, name, method, known, validation))
         if self.tuned:
             self._search(known, validation)
         for group, name, dataset in tested_parts(self.benchmark):
@@ -50,8 +64,7 @@ class Contest:
         wanted = any(Needs.KNOWN in m.all_needs for m in self.methods.values())
         train = self.benchmark.train
         if train is None or not (wanted or self._learns_without_validation()):
-            network = self.passes.networks[0]
-            return ClassifierOutputs.empty(len(network.class_names), network.head)
+            return self.passes.nothing()
         parts = ["known"] if self.benchmark.validation is not None else ["known", "validation"]
         probes = [p for part in parts for p in probes_to_fit(self.methods.values(), part)]
         return self._outputs("train", train, distinct(probes))
@@ -93,7 +106,7 @@ class Contest:
         for name in [each for each in self.methods if each in self.tuned]:
             if name in self.contestants:
                 self._step(f"searching {name}")
-                self._guard(name + TUNED, partial(self._tune, name, held_out))
+                self.guard(name + TUNED, partial(self._tune, name, held_out))
 
     def _tune(self, name: str, held_out: HeldOut) -> None:
         start = self.contestants[name]
@@ -113,9 +126,9 @@ class Contest:
         for title, each in list(self.contestants.items()):
             self._step(f"scoring {name}: {title}")
             with torch.no_grad():
-                self._guard(title, partial(each.score, name, outputs))
+                self.guard(title, partial(each.score, name, outputs))
 
-    def _guard(self, title: str, work: Callable[[], None]) -> None:
+    def guard(self, title: str, work: Callable[[], None]) -> None:
         """Let one method fail without the others: its reason is kept and it leaves the contest."""
         try:
             work()

@@ -1,24 +1,57 @@
 """From a model and a benchmark to the ranking of methods: one pass, then arithmetic."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.benchmarks.loading import load_benchmark
+from incognita.decisions.asked_policies import confidence_policy, score_policy
+from incognita.decisions.score_policies import HarmonicMean
+from incognita.decisions.thresholds import Policy, ScorePolicy
 from incognita.errors import InvalidDataError
 from incognita.extraction.output_store import OutputStore
 from incognita.extraction.records import Settings
+from incognita.models.detector import Detector
 from incognita.results.result_store import ResultStore
 from incognita.running.asked_methods import Methods, ask
 from incognita.running.assessment import Assessment, Options
+from incognita.running.box_assessment import BoxAssessment
+from incognita.running.box_evaluation import DetectorEvaluation
+from incognita.running.box_rows import BoxRows
+from incognita.running.detectors import apart_for_heads, detector_of, offer_of_detector
 from incognita.running.evaluation import Evaluation
 from incognita.running.networks import OneModel, networks_of, offer_of
 from incognita.running.parts import check_parts
-from incognita.running.passes import Passes, Progress
+from incognita.running.passes import Account, Passes, Progress
+
+AnyModel = OneModel | Detector
+Threshold = str | int | float | Policy
+
+
+@dataclass(frozen=True)
+class BoxOptions:
+    """What can be said of the boxes of a detector; None leaves it to the detector.
+
+    Args:
+        score_floor: The smallest confidence of a box that is recorded.
+        max_per_image: The most boxes of an image.
+        nms_iou: Overlap above which the less sure of two boxes of a class is dropped.
+        confidence_threshold: How t* is chosen, the confidence from which boxes are scored: `f1`,
+            `lrp`, or a number.
+        unknown_threshold: How tau is chosen, the score above which a box is called unknown:
+            `quantile`, `gaussian`, or a number.
+    """
+
+    score_floor: float | None = None
+    max_per_image: int | None = None
+    nms_iou: float | None = None
+    confidence_threshold: Threshold = "f1"
+    unknown_threshold: Threshold = "quantile"
 
 
 def evaluate(
-    model: OneModel | Sequence[OneModel] | None = None,
+    model: AnyModel | Sequence[AnyModel] | None = None,
     benchmark: str | Path | Benchmark = "terra/standard",
     methods: Methods = "all",
     *,
@@ -28,17 +61,18 @@ def evaluate(
     limit: int | None = None,
     seed: int = 0,
     n_resamples: int = 200,
+    boxes: BoxOptions | None = None,
     settings: Settings | None = None,
     store: str | Path | None = None,
     out: str | Path | None = None,
     on_progress: Progress | None = None,
     on_step: Callable[[str], None] | None = None,
-) -> Evaluation:
+) -> Evaluation | DetectorEvaluation:
     """Rank methods on a benchmark: every image goes through the network once for all of them.
 
     Args:
-        model: A module, an adapter, or what `--model` takes; several for an ensemble; None for
-            the model that an embedded benchmark brings along.
+        model: A module, an adapter, or what `--model` takes; several classifiers for an ensemble;
+            None for the model that an embedded benchmark brings along.
         benchmark: The name of one of ours, or a TOML file of your own.
         methods: `all`, names such as `"msp, react+knn, knn(k=10)"`, or methods.
         weights: A file with weights for a model that is given by its name.
@@ -47,6 +81,7 @@ def evaluate(
         limit: At most so many images of each set, for a quick look.
         seed: Of the bootstrap and of what `limit` draws.
         n_resamples: Bootstrap replicates behind each interval; zero for none.
+        boxes: Of a detection benchmark: which boxes are kept, and how thresholds are chosen.
         settings: Batch size, precision, device, workers.
         store: A folder for outputs, so that an interrupted run goes on where it was.
         out: A folder for results; methods that are there already are not run again.
@@ -61,14 +96,53 @@ def evaluate(
             "limit and data go with the name of a benchmark, but one that is loaded came; give "
             "them to load_benchmark, or take a subset of its sets."
         )
-    networks = networks_of(model, benchmark, None if weights is None else Path(weights))
+    outputs = None if store is None else OutputStore(Path(store))
+    account = Account(settings or Settings(), outputs, on_progress)
+    results = None if out is None else ResultStore(Path(out))
+    path = None if weights is None else Path(weights)
+    if benchmark.task == "detection":
+        detector = detector_of(model, benchmark, path)
+        assessed = _of_boxes(detector, benchmark, methods, options, boxes, account, results)
+        return assessed.run(on_step)
+    if boxes is not None:
+        raise InvalidDataError(
+            f"Options for boxes came, but {benchmark.name} is a benchmark for classifiers; leave "
+            f"them out."
+        )
+    networks = networks_of(model, benchmark, path)
     asked = ask(methods, offer_of(networks, benchmark))
     check_parts(benchmark, searching=search)
-    passes = Passes(
-        networks,
-        settings or Settings(),
-        None if store is None else OutputStore(Path(store)),
-        on_progress,
-    )
-    results = None if out is None else ResultStore(Path(out))
+    passes = Passes(networks, account)
     return Assessment(benchmark, asked, options, passes, results).run(on_step)
+
+
+def _of_boxes(
+    detector: Detector,
+    benchmark: Benchmark,
+    methods: Methods,
+    options: Options,
+    boxes: BoxOptions | None,
+    account: Account,
+    results: ResultStore | None,
+) -> BoxAssessment:
+    boxes = boxes or BoxOptions()
+    detector = detector.with_rules(
+        score_floor=boxes.score_floor,
+        max_per_image=boxes.max_per_image,
+        nms_iou=boxes.nms_iou,
+    )
+    kept, decided = confidence_policy(boxes.confidence_threshold), _score_policy(boxes)
+    asked = apart_for_heads(ask(methods, offer_of_detector(detector, benchmark)), detector)
+    check_parts(benchmark, searching=options.search)
+    rows = BoxRows(detector, account, kept)
+    return BoxAssessment(benchmark, asked, options, decided, rows, results)
+
+
+def _score_policy(boxes: BoxOptions) -> ScorePolicy:
+    policy = score_policy(boxes.unknown_threshold)
+    if isinstance(policy, HarmonicMean):
+        raise InvalidDataError(
+            f"{policy} weighs known against unknown boxes, but tau is chosen on known boxes alone; "
+            f"use quantile, gaussian or a number."
+        )
+    return policy

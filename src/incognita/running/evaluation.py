@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class Evaluation:
         notes: What a reader must be told, such as missing data.
         facts: The benchmark, the model, the passes that were made.
     """
+
+    row: ClassVar[str] = "image"
 
     methods: Mapping[str, MethodResult]
     groups: tuple[str, ...]
@@ -83,6 +85,14 @@ class Evaluation:
 
         behind = {title: self.behind_best(title) for title in self.ranking()}
         return ranking_table(self.results, self.groups, behind, width=width)
+
+    def known_quality(self) -> dict[str, float]:
+        """How good the model is on known images, by the name of the metric."""
+        return {"accuracy": self.results[0].get("accuracy", "known").value}
+
+    def further_tables(self) -> "RenderableType | None":
+        """Give what follows the ranking: the search, if there was one."""
+        return self.search_table()
 
     def search_table(self) -> "RenderableType | None":
         """Give defaults and tuned parameters side by side; None where nothing was searched."""

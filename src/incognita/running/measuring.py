@@ -70,17 +70,8 @@ def closed_set(evidence: Evidence, weights: Weights) -> Named:
 
 def open_set_papers(evidence: Evidence, weights: Weights, *, unknown_only: bool) -> Named:
     """Open-set metrics as the papers define them."""
-    n_known = evidence.n_known
-    table, overlaps = evidence.table(conventions.PAPER), evidence.overlaps(conventions.PAPER)
-    known, unknown = _both_precisions(table, n_known, AREA, weights)
-    yield "map_known", "paper", known
-    yield "unknown_ap", "paper", unknown
-    yield "unknown_precision", "paper", unknown_precision(table, n_known, weights=weights)
-    yield "unknown_recall", "paper", unknown_recall(table, n_known, weights=weights)
-    error = open_set_error_by_objects(table, overlaps, weights=weights)
-    yield "open_set_error", "paper", error
-    normalized = normalized_open_set_error(error, table, overlaps, weights=weights)
-    yield "normalized_open_set_error", "paper", normalized
+    yield from found_and_misnamed(evidence, weights)
+    table = evidence.table(conventions.PAPER)
     yield "wilderness_ratio", "paper", wilderness_ratio(table, evidence.truth, weights=weights)
     everything = mean_average_precision(
         evidence.class_agnostic, 1, rule=POINTS_101, weights=weights, nothing=NO_OBJECT
@@ -92,6 +83,21 @@ def open_set_papers(evidence: Evidence, weights: Weights, *, unknown_only: bool)
             evidence.superclasses, 1, rule=AREA, weights=weights, nothing=NO_UNKNOWN_OBJECT
         )
         yield "ap_superclass", "paper", related
+
+
+def found_and_misnamed(evidence: Evidence, weights: Weights) -> Named:
+    """What of the unknown is found, misnamed or overlooked, and the known classes beside it."""
+    n_known = evidence.n_known
+    table, overlaps = evidence.table(conventions.PAPER), evidence.overlaps(conventions.PAPER)
+    known, unknown = _both_precisions(table, n_known, AREA, weights)
+    yield "map_known", "paper", known
+    yield "unknown_ap", "paper", unknown
+    yield "unknown_precision", "paper", unknown_precision(table, n_known, weights=weights)
+    yield "unknown_recall", "paper", unknown_recall(table, n_known, weights=weights)
+    error = open_set_error_by_objects(table, overlaps, weights=weights)
+    yield "open_set_error", "paper", error
+    normalized = normalized_open_set_error(error, table, overlaps, weights=weights)
+    yield "normalized_open_set_error", "paper", normalized
     yield "images_without_detection", "paper", images_without_detection(table, weights=weights)
     overlooked = unknown_objects_without_detection(table, overlaps, weights=weights)
     yield "unknown_objects_without_detection", "paper", overlooked
@@ -148,6 +154,12 @@ def _of_code(
     for name, measure in shared.items():
         if name not in code.leaves_out:
             yield name, code.name, measure
+
+
+def of_code(code: PublicCode, evidence: Evidence, weights: Weights) -> Named:
+    """Open-set metrics as one public code computes them."""
+    shared = dict(_of_matching(code.matching, evidence, weights))
+    yield from _of_code(code, shared, evidence, weights)
 
 
 def localization_recall_precision(

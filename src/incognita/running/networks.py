@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from incognita.benchmarks.benchmark import Benchmark
+from incognita.benchmarks.class_names import plain
 from incognita.benchmarks.dataset import Dataset
-from incognita.benchmarks.opening import plain
 from incognita.errors import InvalidDataError
 from incognita.models.adapter import Classifier
-from incognita.models.loading import load_model
+from incognita.models.loading import load_classifier
 from incognita.models.preprocessing import Preprocessing
 from incognita.models.wrapping import wrap_classifier
 from incognita.running.asked_methods import Offer
@@ -20,7 +20,7 @@ OneModel = str | Classifier | nn.Module
 
 
 def networks_of(
-    model: OneModel | Sequence[OneModel] | None, benchmark: Benchmark, weights: Path | None = None
+    model: object, benchmark: Benchmark, weights: Path | None = None
 ) -> list[Classifier]:
     """Give the networks of an evaluation, each with as many classes as the benchmark."""
     if model is None and benchmark.default_model is None:
@@ -37,32 +37,32 @@ def networks_of(
         )
     networks = [_network(each, benchmark, weights) for each in several]
     for network in networks:
-        if len(network.class_names) != len(benchmark.classes):
-            raise InvalidDataError(
-                f"{network.name} has {len(network.class_names)} classes, but {benchmark.name} has "
-                f"{len(benchmark.classes)} known ones; give a model trained on them."
-            )
-        _refuse_another_order(network, benchmark)
+        refuse_other_classes(network.name, network.class_names, benchmark)
     return networks
 
 
-def _refuse_another_order(network: Classifier, benchmark: Benchmark) -> None:
-    """Refuse a model that has the classes of the benchmark in another order."""
-    theirs, ours = ([plain(n) for n in names] for names in (network.class_names, benchmark.classes))
+def refuse_other_classes(model: str, class_names: Sequence[str], benchmark: Benchmark) -> None:
+    """Refuse a model that has other classes than the benchmark, or the same in another order."""
+    if len(class_names) != len(benchmark.classes):
+        raise InvalidDataError(
+            f"{model} has {len(class_names)} classes, but {benchmark.name} has "
+            f"{len(benchmark.classes)} known ones; give a model trained on them."
+        )
+    theirs, ours = ([plain(n) for n in names] for names in (class_names, benchmark.classes))
     if theirs != ours and sorted(theirs) == sorted(ours):
         place = next(
             k for k, pair in enumerate(zip(theirs, ours, strict=True)) if len(set(pair)) > 1
         )
         raise InvalidDataError(
-            f"{network.name} has the classes of {benchmark.name} in another order: number {place} "
-            f"is {network.class_names[place]!r} there and {benchmark.classes[place]!r} here; put "
+            f"{model} has the classes of {benchmark.name} in another order: number {place} "
+            f"is {class_names[place]!r} there and {benchmark.classes[place]!r} here; put "
             f"those of the benchmark in the order of the model."
         )
 
 
 def _network(model: object, benchmark: Benchmark, weights: Path | None) -> Classifier:
     if isinstance(model, str):
-        return load_model(model, weights=weights, example=_example(benchmark))
+        return load_classifier(model, weights=weights, example=_example(benchmark))
     if isinstance(model, nn.Module):
         classes = tuple(benchmark.classes)
         return wrap_classifier(model, class_names=classes, example=_example(benchmark))
@@ -79,6 +79,7 @@ def offer_of(networks: Sequence[Classifier], benchmark: Benchmark) -> Offer:
     first = networks[0]
     return Offer(
         has_head=first.head is not None,
+        has_features=first.head is not None,  # features are what a head sees
         n_layers=len(first.layers),
         has_numerators=getattr(first, "numerator", None) is not None,
         has_members=len(networks) > 1,

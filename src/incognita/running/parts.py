@@ -9,7 +9,7 @@ from incognita.benchmarks.benchmark import Benchmark
 from incognita.benchmarks.dataset import ArrayDataset, Dataset
 from incognita.benchmarks.readers.images import identities
 from incognita.errors import InvalidDataError
-from incognita.running.scored_sets import KNOWN, SHIFTED, TEST
+from incognita.running.scored_sets import KNOWN, MIXED, SHIFTED, TEST
 
 
 def tested_parts(benchmark: Benchmark) -> Iterator[tuple[str, str, Dataset]]:
@@ -20,6 +20,8 @@ def tested_parts(benchmark: Benchmark) -> Iterator[tuple[str, str, Dataset]]:
     for group, sets in benchmark.unknown.items():
         for name, dataset in sets.items():
             yield group, name, dataset
+    for name, dataset in benchmark.mixed.items():
+        yield MIXED, name, dataset
 
 
 def learned_parts(benchmark: Benchmark) -> dict[str, Dataset | None]:
@@ -38,6 +40,16 @@ def check_parts(benchmark: Benchmark, *, searching: bool) -> None:
         raise InvalidDataError(
             f"{sorted(twice)[0]!r} names two sets of {benchmark.name}; give each its own name."
         )
+    if reserved := set(names) & set(learned_parts(benchmark)):
+        raise InvalidDataError(
+            f"A tested set of {benchmark.name} is called {min(reserved)!r}, like a part that is "
+            f"learned from or chosen on; give it another name."
+        )
+    if shared := set(benchmark.mixed) & set(benchmark.unknown):
+        raise InvalidDataError(
+            f"{min(shared)!r} names a mixed set and a group of unknown sets of {benchmark.name}; "
+            f"give the set another name."
+        )
     learned = {name: each for name, each in learned_parts(benchmark).items() if each is not None}
     tested = {name: each for _, name, each in tested_parts(benchmark)}
     _refuse_emptiness(benchmark)
@@ -53,12 +65,13 @@ def check_parts(benchmark: Benchmark, *, searching: bool) -> None:
 
 
 def _refuse_emptiness(benchmark: Benchmark) -> None:
-    if reserved := {KNOWN, SHIFTED} & set(benchmark.unknown):
+    if reserved := {KNOWN, SHIFTED, MIXED} & set(benchmark.unknown):
         raise InvalidDataError(
             f"A group of unknown sets cannot be called {min(reserved)!r}; call it near or far."
         )
     sizes = [len(each.image_ids) for _, _, each in tested_parts(benchmark)]
-    n_unknown = sum(len(e.image_ids) for sets in benchmark.unknown.values() for e in sets.values())
+    groups = [*benchmark.unknown.values(), benchmark.mixed]
+    n_unknown = sum(len(each.image_ids) for sets in groups for each in sets.values())
     if not sizes[0] or not n_unknown:
         raise InvalidDataError(
             f"{benchmark.name} has {sizes[0]} known and {n_unknown} unknown images to test on; "

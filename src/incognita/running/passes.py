@@ -9,7 +9,8 @@ from incognita.benchmarks.dataset import Dataset
 from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Needs, Probe
 from incognita.errors import InvalidDataError
-from incognita.extraction.extract import extract
+from incognita.extraction.extract import Extracted, extract
+from incognita.extraction.extract_boxes import ExtractedBoxes
 from incognita.extraction.output_store import OutputStore
 from incognita.extraction.records import BrokenImage, PassCount, Settings
 from incognita.methods.ensembles import join_members
@@ -18,6 +19,48 @@ from incognita.models.adapter import Classifier
 
 # stage, images done of it, images of it in all
 Progress = Callable[[str, int, int], None]
+POOLED = Needs.LAYERS | Needs.LATENT | Needs.SHORTCUTS
+
+
+@dataclass(eq=False)
+class Account:
+    """What passes cost, and the images that could not be used."""
+
+    settings: Settings
+    store: OutputStore | None = None
+    on_progress: Progress | None = None
+    broken: list[tuple[str, BrokenImage]] = field(default_factory=list)
+    count: PassCount = PassCount(0, 0, 0)  # noqa: RUF009 - a tuple
+    n_bytes: int = 0
+
+    def mover(self, name: str, total: int) -> Callable[[int], None]:
+        """Give what extraction tells of images done, for the part of this name."""
+        n_done = 0
+
+        def move(n: int) -> None:
+            nonlocal n_done
+            n_done += n
+            if self.on_progress is not None:
+                self.on_progress(name, n_done, total)
+
+        return move
+
+    def enter(self, name: str, extracted: Extracted | ExtractedBoxes) -> None:
+        """Note what a pass over a part gave and cost; a part without any image is refused."""
+        new = [(name, each) for each in extracted.broken]
+        seen = {(part, each.image_id) for part, each in self.broken}
+        self.broken += [(part, each) for part, each in new if (part, each.image_id) not in seen]
+        self.count = PassCount(*map(sum, zip(self.count, extracted.passes, strict=True)))
+        self.n_bytes += extracted.n_bytes
+        if isinstance(extracted, Extracted):
+            n_used = len(extracted.outputs)
+        else:
+            n_used = extracted.outputs.detections.n_images
+        if extracted.broken and not n_used:
+            raise InvalidDataError(
+                f"None of the {len(extracted.broken)} images of {name} could be used; the first "
+                f"is broken because {extracted.broken[0].reason}."
+            )
 
 
 @dataclass(eq=False)
@@ -29,12 +72,7 @@ class Passes:
     """
 
     networks: Sequence[Classifier]
-    settings: Settings
-    store: OutputStore | None = None
-    on_progress: Progress | None = None
-    broken: list[tuple[str, BrokenImage]] = field(default_factory=list)
-    count: PassCount = PassCount(0, 0, 0)  # noqa: RUF009 - a tuple
-    n_bytes: int = 0
+    account: Account
 
     def outputs(
         self, name: str, dataset: Dataset, *, probes: Sequence[Probe] = (), layers: bool = False
@@ -46,6 +84,10 @@ class Passes:
         others = [self._run(each, name, dataset, (), layers=False) for each in self.networks[1:]]
         return join_members(_of_common_images([first, *others]))
 
+    def nothing(self) -> ClassifierOutputs:
+        """Give the outputs of no image."""
+        return ClassifierOutputs.empty(len(self.networks[0].class_names), self.networks[0].head)
+
     def _run(
         self,
         network: Classifier,
@@ -55,33 +97,16 @@ class Passes:
         *,
         layers: bool,
     ) -> ClassifierOutputs:
-        n_done, total = 0, len(dataset.image_ids)
-
-        def move(n: int) -> None:
-            nonlocal n_done
-            n_done += n
-            if self.on_progress is not None:
-                self.on_progress(name, n_done, total)
-
         extracted = extract(
             network,
             dataset,
             probes=probes,
             layers=layers,
-            settings=self.settings,
-            store=self.store,
-            on_progress=move,
+            settings=self.account.settings,
+            store=self.account.store,
+            on_progress=self.account.mover(name, len(dataset.image_ids)),
         )
-        new = [(name, each) for each in extracted.broken]
-        seen = {(part, each.image_id) for part, each in self.broken}
-        self.broken += [(part, each) for part, each in new if (part, each.image_id) not in seen]
-        self.count = PassCount(*map(sum, zip(self.count, extracted.passes, strict=True)))
-        self.n_bytes += extracted.n_bytes
-        if total and not len(extracted.outputs):
-            raise InvalidDataError(
-                f"None of the {total} images of {name} could be used; the first is broken "
-                f"because {extracted.broken[0].reason}."
-            )
+        self.account.enter(name, extracted)
         return extracted.outputs
 
 
@@ -96,7 +121,7 @@ def _of_common_images(parts: Sequence[ClassifierOutputs]) -> list[ClassifierOutp
 
 def wants_layers(methods: Iterable[Method]) -> bool:
     """Whether any method looks at pooled layer features."""
-    return any(Needs.LAYERS in method.all_needs for method in methods)
+    return any(POOLED & method.all_needs for method in methods)
 
 
 def distinct(probes: Iterable[Probe]) -> tuple[Probe, ...]:

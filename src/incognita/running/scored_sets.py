@@ -9,6 +9,7 @@ from incognita.shapes import Float64, Int
 
 Scores = Mapping[str, Float64[np.ndarray, "n"]]
 KNOWN, SHIFTED, TEST = "known", "shifted", "test"  # two groups, and the set of known images
+MIXED = "mixed"  # the group of sets in which known and unknown objects stand together
 
 
 @dataclass(frozen=True, eq=False)

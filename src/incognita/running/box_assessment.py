@@ -1,0 +1,258 @@
+"""One evaluation of a detector: what is stored already, the contest, thresholds, numbers, records.
+
+Two thresholds, never mixed: t* on the detector's confidence says which boxes are scored at all,
+tau on a method's score says which of these are called unknown.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from incognita.benchmarks.benchmark import Benchmark
+from incognita.containers.classification import ClassifierOutputs
+from incognita.decisions.score_policies import KnownGaussian
+from incognita.decisions.thresholds import ConfidenceThreshold, ScorePolicy, UnknownThreshold
+from incognita.errors import InvalidDataError
+from incognita.extraction.records import DETECTOR_UNIT
+from incognita.methods.families import family_of
+from incognita.methods.method import Method
+from incognita.methods.per_head import PerHead
+from incognita.results.method_result import TUNED, MethodResult
+from incognita.results.result import Result
+from incognita.results.result_store import ResultStore
+from incognita.running.asked_methods import Asked
+from incognita.running.assessment import Options
+from incognita.running.box_evaluation import DetectorEvaluation
+from incognita.running.box_frames import box_frame
+from incognita.running.box_measuring import (
+    Decided,
+    Measures,
+    draw_images,
+    measure_detector,
+    measure_method,
+)
+from incognita.running.box_rows import VALIDATION, BoxRows
+from incognita.running.contest import Contest
+from incognita.running.method_identity import code_of, describe
+from incognita.running.parts import learned_parts, tested_parts
+from incognita.running.passes import wants_layers
+from incognita.running.provenance import provenance_of_now
+from incognita.running.scored_sets import KNOWN, MIXED, SHIFTED
+from incognita.running.scoring import Contestant
+
+
+@dataclass(frozen=True, eq=False)
+class BoxAssessment:
+    """Measures a detector with every method asked for; stored results are not made again."""
+
+    benchmark: Benchmark
+    asked: Asked
+    options: Options
+    score_policy: ScorePolicy
+    rows: BoxRows
+    results: ResultStore | None = None
+
+    def run(self, on_step: Callable[[str], None] | None = None) -> DetectorEvaluation:
+        """Do what is missing and put everything together."""
+        shared = self._shared_identity()
+        records = self._stored(shared)
+        left = {n: m for n, m in self.asked.methods.items() if not self._has(records, n, m)}
+        failed: dict[str, str] = {}
+        if left:
+            contest = self._contest(left, on_step)
+            records |= self._measured(contest, shared, on_step)
+            failed = contest.failed
+        if not records:
+            reasons = "; ".join(f"{name}: {why}" for name, why in failed.items())
+            raise InvalidDataError(f"No method could be run. {reasons}")
+        return DetectorEvaluation(
+            methods=records,
+            groups=self._groups(),
+            mixed=tuple(self.benchmark.mixed),
+            families={title: self._family(title) for title in records},
+            skipped=self.asked.skipped,
+            failed=failed,
+            broken=self._broken(records.values()),
+            notes=tuple(dict.fromkeys(n for record in records.values() for n in record.notes)),
+            facts=self._facts(shared),
+        )
+
+    def _contest(
+        self, left: Mapping[str, Method], on_step: Callable[[str], None] | None
+    ) -> Contest:
+        """Choose t*, fit every method on the boxes it keeps, and score every set."""
+        tuned = frozenset(name for name, m in left.items() if self._is_searched(m))
+        if on_step is not None:
+            on_step("choosing the confidence threshold t*")
+        self.rows.choose(self.benchmark, layers=wants_layers(left.values()))
+        contest = Contest(self.benchmark, self.rows, left, tuned, on_step)
+        contest.run()
+        return contest
+
+    def _measured(
+        self,
+        contest: Contest,
+        shared: Mapping[str, Any],
+        on_step: Callable[[str], None] | None,
+    ) -> dict[str, MethodResult]:
+        sets = list(self.rows.sets.values())
+        weights = draw_images(sets, n_resamples=self.options.n_resamples, seed=self.options.seed)
+        of_detector = measure_detector(sets, weights) if contest.contestants else {}
+        records = {}
+        for title, decided in self._decided(contest).items():
+            if on_step is not None:
+                on_step(f"measuring {title}")
+            measures = of_detector | measure_method(sets, decided, weights)
+            records[title] = self._record(title, contest, decided, shared, measures)
+            if self.results is not None:
+                self.results.save(records[title], box_frame(sets, decided))
+        return records
+
+    def _decided(self, contest: Contest) -> dict[str, Decided]:
+        """Choose tau for every method; one for which it cannot be chosen leaves the contest."""
+        rows = self.rows.rows_to_choose_on()
+        decided: dict[str, Decided] = {}
+
+        def decide(title: str, contestant: Contestant) -> None:
+            decided[title] = self._decide(contestant, rows)
+
+        for title, contestant in list(contest.contestants.items()):
+            contest.guard(title, partial(decide, title, contestant))
+        return decided
+
+    def _decide(self, contestant: Contestant, rows: ClassifierOutputs) -> Decided:
+        """Choose tau for a method on the known boxes that t* was chosen on."""
+        with torch.no_grad():
+            known = contestant.method.score(rows).cpu().numpy().astype(np.float64)
+        tau, gaussian = self.score_policy.fit(known), KnownGaussian().fit(known)
+        return Decided(contestant.scores, tau, gaussian)
+
+    def _is_searched(self, method: Method) -> bool:
+        return self.options.search and bool(method.search_space)
+
+    def _titles(self, name: str, method: Method) -> list[str]:
+        return [name, name + TUNED] if self._is_searched(method) else [name]
+
+    def _has(self, records: Mapping[str, MethodResult], name: str, method: Method) -> bool:
+        return all(title in records for title in self._titles(name, method))
+
+    def _family(self, title: str) -> str:
+        return str(family_of(self.asked.methods[title.removesuffix(TUNED)]))
+
+    def _groups(self) -> tuple[str, ...]:
+        groups = (group for group, _, _ in tested_parts(self.benchmark))
+        return tuple(dict.fromkeys(g for g in groups if g not in (KNOWN, SHIFTED, MIXED)))
+
+    def _shared_identity(self) -> dict[str, Any]:
+        """What all methods of this evaluation share."""
+        detector, settings = self.rows.detector, self.rows.account.settings
+        datasets = {part: each for part, each in learned_parts(self.benchmark).items() if each}
+        datasets |= {f"{group}/{name}": each for group, name, each in tested_parts(self.benchmark)}
+        return {
+            "benchmark": self.benchmark.name,
+            "version": self.benchmark.version,
+            "data": {name: each.fingerprint()[:16] for name, each in datasets.items()},
+            "classes": list(self.benchmark.classes),
+            "model": detector.name,
+            "weights": detector.weights_hash[:16],
+            "preprocessing": detector.preprocessing,
+            "head": str(detector.head_kind),
+            "layers": list(detector.layers),
+            "rules": asdict(detector.rules),
+            "confidence_policy": str(self.rows.policy),
+            "score_policy": str(self.score_policy),
+            "batch_size": settings.batch_size or DETECTOR_UNIT.batch_size,
+            "limit": self.options.limit,
+            "seed": self.options.seed,
+            "resamples": self.options.n_resamples,
+        }
+
+    def _identity(self, shared: Mapping[str, Any], title: str) -> dict[str, Any]:
+        name = title.removesuffix(TUNED)
+        return dict(shared) | {
+            "method": name,
+            "choice": "tuned" if title.endswith(TUNED) else "given",
+            "parameters": describe(self.asked.methods[name]),
+            "code": code_of(self.asked.methods[name]),
+        }
+
+    def _stored(self, shared: Mapping[str, Any]) -> dict[str, MethodResult]:
+        found = {}
+        for name, method in self.asked.methods.items():
+            for title in self._titles(name, method):
+                there = self.results and self.results.find(self._identity(shared, title))
+                if there:
+                    found[title] = there[0]
+        return found
+
+    def _record(
+        self,
+        title: str,
+        contest: Contest,
+        decided: Decided,
+        shared: Mapping[str, Any],
+        measures: Measures,
+    ) -> MethodResult:
+        contestant = contest.contestants[title]
+        return MethodResult(
+            method=title.removesuffix(TUNED),
+            parameters=describe(contestant.method),
+            results=tuple(
+                Result.from_measure(metric, convention, split=split, measure=measure)
+                for (metric, convention, split), measure in measures.items()
+            ),
+            cost=contestant.cost(),
+            identity=self._identity(shared, title),
+            search=contest.searches.get(title),
+            provenance=provenance_of_now(),
+            notes=(*self.benchmark.notes, *self._notes(contestant.method)),
+            broken=self._broken(()),
+            thresholds={
+                "t*": _confidence_facts(self.rows.threshold) | {"chosen on": self.rows.chosen_on},
+                "tau": _score_facts(decided.tau) | {"chosen on": self.rows.chosen_on},
+                "tau of fmiyc": _score_facts(decided.gaussian) | {"chosen on": self.rows.chosen_on},
+            },
+        )
+
+    def _broken(self, stored: Iterable[MethodResult]) -> tuple[tuple[str, str, str], ...]:
+        """Images that could not be used, now or when a stored result was made; each once."""
+        account = self.rows.account
+        now = [(part, str(each.image_id), each.reason) for part, each in account.broken]
+        then = [each for record in stored for each in record.broken]
+        return tuple({each[:2]: each for each in [*then, *now]}.values())
+
+    def _notes(self, method: Method) -> list[str]:
+        """What a reader must know about the thresholds and the method."""
+        notes = [note] if (note := str(getattr(method, "notes_", ""))) else []
+        if self.options.search and isinstance(method, PerHead) and method.then.search_space:
+            notes.append(
+                f"{method.title} is fitted for each head of the detector apart, and its "
+                f"parameters are not searched"
+            )
+        if self.rows.chosen_on != VALIDATION:
+            notes.append(
+                "there is no known validation set: both thresholds are chosen on the known test "
+                "images, as in the paper"
+            )
+        return notes
+
+    def _facts(self, shared: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(shared) | {
+            "title": self.benchmark.title,
+            "passes": self.rows.account.count._asdict(),
+            "output_bytes": self.rows.account.n_bytes,
+        }
+
+
+def _confidence_facts(threshold: ConfidenceThreshold) -> dict[str, Any]:
+    values = [None if np.isinf(each) else float(each) for each in threshold.per_class]
+    left_out = list(threshold.facts.get("without_threshold", ()))
+    return {"policy": threshold.policy, "per class": values, "without threshold": left_out}
+
+
+def _score_facts(threshold: UnknownThreshold) -> dict[str, Any]:
+    return {"policy": threshold.policy, "value": threshold.value} | dict(threshold.facts)

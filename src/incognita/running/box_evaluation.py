@@ -1,0 +1,142 @@
+"""What the evaluation of a detector found: the record of every method, and tables made of them."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from incognita.errors import unknown_name
+from incognita.results.method_result import MethodResult
+from incognita.results.metric_studies import (
+    Correlations,
+    FamilyMean,
+    family_means,
+    metric_correlations,
+    value_of,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, eq=False)
+class DetectorEvaluation:
+    """Every method on one detection benchmark and one detector.
+
+    Args:
+        methods: One record per method, by title.
+        groups: The groups of unknown sets, such as near, far and farther.
+        mixed: The sets in which known and unknown objects stand together.
+        families: The family of each method, by title.
+        skipped: Methods that could not run here, and why.
+        failed: Methods that broke off, and why.
+        broken: Images that could not be used: set, id, reason.
+        notes: What a reader must be told.
+        facts: The benchmark, the detector, its rules, the passes that were made.
+    """
+
+    row: ClassVar[str] = "box"
+
+    methods: Mapping[str, MethodResult]
+    groups: tuple[str, ...]
+    mixed: tuple[str, ...]
+    families: Mapping[str, str]
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
+    broken: tuple[tuple[str, str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def results(self) -> tuple[MethodResult, ...]:
+        """The records, highest mean AUROC first."""
+        return tuple(self.methods[title] for title in self.ranking())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every image and every method made it."""
+        return not self.broken and not self.failed
+
+    def get(self, method: str) -> MethodResult:
+        """Give the record of one method."""
+        if method not in self.methods:
+            raise unknown_name("method of this evaluation", method, self.methods)
+        return self.methods[method]
+
+    def ranking(self) -> list[str]:
+        """Titles by mean AUROC over the groups; without one, by name at the end."""
+        values = {
+            title: np.mean([value_of(each, "auroc", group) for group in self.groups] or [math.nan])
+            for title, each in self.methods.items()
+        }
+        return sorted(values, key=lambda t: (math.isnan(values[t]), -np.nan_to_num(values[t]), t))
+
+    def known_quality(self) -> dict[str, float]:
+        """How good the detector is on known images, by the name of the metric."""
+        first = self.results[0]
+        return {"AP": first.get("ap", "known").value, "AP50": first.get("ap50", "known").value}
+
+    def correlations(self) -> Correlations:
+        """Correlate the metrics over methods and unknown sets (FindMeIfYouCan, figure 15)."""
+        return metric_correlations(self.methods.values(), self.groups)
+
+    def family_means(self) -> tuple[FamilyMean, ...]:
+        """Average each metric over each family of methods, group by group."""
+        return tuple(family_means(self.methods.values(), self.families, self.groups))
+
+    def table(self, *, width: int = 156) -> "RenderableType":
+        """Give coverage, both families of metrics, and the mixed sets for `rich` to print."""
+        from rich.console import Group
+
+        from incognita.results.detection_tables import coverage_table, detection_table, mixed_table
+
+        first = self.results[0]
+        splits = dict.fromkeys(each.split for each in first.results)
+        unknown = [s for s in splits if "/" in s and s.partition("/")[0] in self.groups]
+        mixed = [f"{name}/all" for name in self.mixed]
+        parts: list[RenderableType] = [coverage_table(first, ["known", *unknown, *mixed])]
+        if self.groups:
+            parts.append(detection_table(self.results, self.groups, width=width))
+        parts += [mixed_table(self.results, name, width=width) for name in self.mixed]
+        return Group(*parts)
+
+    def further_tables(self) -> "RenderableType | None":
+        """Give family means and correlations; None where there are too few methods for either."""
+        from rich.console import Group
+
+        from incognita.results.detection_tables import correlation_table, family_table
+
+        if len(self.methods) < 3 or not self.groups:
+            return None
+        return Group(
+            family_table(self.family_means(), self.groups), correlation_table(self.correlations())
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Give everything but the scores of single boxes for a JSON file."""
+        found = self.correlations()
+        return {
+            "ranking": self.ranking(),
+            "methods": {title: each.as_json() for title, each in self.methods.items()},
+            "families": [_plain(mean._asdict()) for mean in self.family_means()],
+            "correlations": {
+                "metrics": list(found.metrics),
+                "values": [[_finite(v) for v in row] for row in found.values.tolist()],
+                "pairs": found.n_pairs.tolist(),
+            },
+            "skipped": dict(self.skipped),
+            "failed": dict(self.failed),
+            "broken": [dict(zip(("set", "image", "reason"), b, strict=True)) for b in self.broken],
+            "notes": list(self.notes),
+            "facts": dict(self.facts),
+        }
+
+
+def _plain(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _finite(v) if isinstance(v, float) else v for name, v in record.items()}
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isnan(value) else value
