@@ -261,6 +261,8 @@ def show(evaluation: "Evaluation | DetectorEvaluation", out: Path) -> None:
     for kind, text in notes:
         console.print(Text.assemble((f"{kind}: ", "yellow"), text))
     console.print(f"Results and scores of every {evaluation.row}: {(out / 'results').resolve()}")
+    if pictures := evaluation.facts.get("pictures"):
+        console.print(f"Pictures of what the best method makes of it: {Path(pictures).resolve()}")
 
 
 def headline(evaluation: "Evaluation | DetectorEvaluation") -> str:

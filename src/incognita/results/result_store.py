@@ -27,9 +27,13 @@ class ResultStore:
 
     def path(self, identity: Mapping[str, Any]) -> Path:
         """Say where the result with this identity lies, or would."""
-        model = f"{_plain(identity['model'])}-{identity['weights'][:8]}"
         name = f"{_plain(identity['method'])}-{identity_hash(identity)}.json"
-        return self.root / _plain(identity["benchmark"]) / model / name
+        return self.folder(identity) / name
+
+    def folder(self, identity: Mapping[str, Any]) -> Path:
+        """Say where the results of a benchmark and a model lie, or would."""
+        model = f"{_plain(identity['model'])}-{identity['weights'][:8]}"
+        return self.root / _plain(identity["benchmark"]) / model
 
     def find(self, identity: Mapping[str, Any]) -> tuple[MethodResult, "polars.DataFrame"] | None:
         """Give a result and its scores if both are there and whole; None otherwise."""

@@ -7,14 +7,16 @@ tau on a method's score says which of these are called unknown.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from incognita.benchmarks.benchmark import Benchmark
+from incognita.benchmarks.readers.files import replacing
 from incognita.containers.classification import ClassifierOutputs
-from incognita.decisions.score_policies import KnownGaussian
+from incognita.decisions.score_policies import HarmonicMean, KnownGaussian
 from incognita.decisions.thresholds import ConfidenceThreshold, ScorePolicy, UnknownThreshold
 from incognita.errors import InvalidDataError
 from incognita.extraction.records import DETECTOR_UNIT
@@ -26,7 +28,7 @@ from incognita.results.result import Result
 from incognita.results.result_store import ResultStore
 from incognita.running.asked_methods import Asked
 from incognita.running.assessment import Options
-from incognita.running.box_evaluation import DetectorEvaluation
+from incognita.running.box_evaluation import DetectorEvaluation, by_auroc
 from incognita.running.box_frames import box_frame
 from incognita.running.box_measuring import (
     Decided,
@@ -35,6 +37,7 @@ from incognita.running.box_measuring import (
     measure_detector,
     measure_method,
 )
+from incognita.running.box_pictures import PICTURES, picture_sheet
 from incognita.running.box_rows import VALIDATION, BoxRows
 from incognita.running.contest import Contest
 from incognita.running.method_identity import code_of, describe
@@ -102,15 +105,31 @@ class BoxAssessment:
         sets = list(self.rows.sets.values())
         weights = draw_images(sets, n_resamples=self.options.n_resamples, seed=self.options.seed)
         of_detector = measure_detector(sets, weights) if contest.contestants else {}
-        records = {}
-        for title, decided in self._decided(contest).items():
+        records, every = {}, self._decided(contest)
+        for title, decided in every.items():
             if on_step is not None:
                 on_step(f"measuring {title}")
             measures = of_detector | measure_method(sets, decided, weights)
             records[title] = self._record(title, contest, decided, shared, measures)
             if self.results is not None:
                 self.results.save(records[title], box_frame(sets, decided))
+        if self.results is not None and records:
+            best = by_auroc(records, self._groups())[0]
+            self._draw(best, every[best], self.results.folder(shared))
         return records
+
+    def _draw(self, title: str, decided: Decided, folder: Path) -> None:
+        """Draw what the best method of this run makes of each set with unknown objects."""
+        datasets = {name: each for _, name, each in tested_parts(self.benchmark)}
+        for name, seen in self.rows.sets.items():
+            if seen.group in (KNOWN, SHIFTED) or not seen.n_images:
+                continue
+            headline = f"{self.benchmark.name} · {name} · {title}"
+            sheet = picture_sheet(datasets[name], seen, decided, headline)
+            path = folder / PICTURES / f"{name}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as unfinished:
+                sheet.save(unfinished, format="PNG")
 
     def _decided(self, contest: Contest) -> dict[str, Decided]:
         """Choose tau for every method; one for which it cannot be chosen leaves the contest."""
@@ -128,8 +147,19 @@ class BoxAssessment:
         """Choose tau for a method on the known boxes that t* was chosen on."""
         with torch.no_grad():
             known = contestant.method.score(rows).cpu().numpy().astype(np.float64)
-        tau, gaussian = self.score_policy.fit(known), KnownGaussian().fit(known)
+        unknown = self._unknown_scores(contestant)
+        tau, gaussian = self.score_policy.fit(known, unknown), KnownGaussian().fit(known)
         return Decided(contestant.scores, tau, gaussian)
+
+    def _unknown_scores(self, contestant: Contestant) -> np.ndarray | None:
+        """Score unknown validation boxes, for the one policy that looks at them."""
+        dataset = self.benchmark.unknown_validation
+        if dataset is None or not isinstance(self.score_policy, HarmonicMean):
+            return None
+        layers = wants_layers(self.asked.methods.values())  # of all: they are extracted once
+        rows = self.rows.unknown_rows(dataset, layers=layers)
+        with torch.no_grad():
+            return contestant.method.score(rows).cpu().numpy().astype(np.float64)
 
     def _is_searched(self, method: Method) -> bool:
         return self.options.search and bool(method.search_space)
@@ -240,10 +270,18 @@ class BoxAssessment:
             )
         return notes
 
+    def _pictures(self, shared: Mapping[str, Any]) -> str | None:
+        """Say where the pictures are, if there are any."""
+        if self.results is None:
+            return None
+        folder = self.results.folder(shared) / PICTURES
+        return str(folder) if folder.is_dir() else None
+
     def _facts(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         return dict(shared) | {
             "title": self.benchmark.title,
             "passes": self.rows.account.count._asdict(),
+            "pictures": self._pictures(shared),
             "output_bytes": self.rows.account.n_bytes,
         }
 

@@ -1,7 +1,7 @@
 """What the evaluation of a detector found: the record of every method, and tables made of them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -67,11 +67,7 @@ class DetectorEvaluation:
 
     def ranking(self) -> list[str]:
         """Titles by mean AUROC over the groups; without one, by name at the end."""
-        values = {
-            title: np.mean([value_of(each, "auroc", group) for group in self.groups] or [math.nan])
-            for title, each in self.methods.items()
-        }
-        return sorted(values, key=lambda t: (math.isnan(values[t]), -np.nan_to_num(values[t]), t))
+        return by_auroc(self.methods, self.groups)
 
     def known_quality(self) -> dict[str, float]:
         """How good the detector is on known images, by the name of the metric."""
@@ -132,6 +128,15 @@ class DetectorEvaluation:
             "notes": list(self.notes),
             "facts": dict(self.facts),
         }
+
+
+def by_auroc(methods: Mapping[str, MethodResult], groups: Sequence[str]) -> list[str]:
+    """Order titles by mean AUROC over the groups; those without one come last, by name."""
+    values = {
+        title: float(np.mean([value_of(each, "auroc", group) for group in groups] or [math.nan]))
+        for title, each in methods.items()
+    }
+    return sorted(values, key=lambda t: (math.isnan(values[t]), -np.nan_to_num(values[t]), t))
 
 
 def _plain(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -84,6 +84,14 @@ class BoxRows:
         outputs = self._held[self.chosen_on]
         return outputs[self._is_kept(outputs)].rows()
 
+    def unknown_rows(self, dataset: Dataset, *, layers: bool) -> ClassifierOutputs:
+        """Give the kept boxes of unknown validation images; they are held for the next method."""
+        name = "unknown validation"
+        if name not in self._held:
+            self._held[name] = self._extract(name, dataset, (), layers=layers)
+        outputs = self._held[name]
+        return outputs[self._is_kept(outputs)].rows()
+
     def nothing(self) -> ClassifierOutputs:
         """Give the outputs of no box."""
         heads = self.detector.heads

@@ -131,18 +131,18 @@ def _of_boxes(
         max_per_image=boxes.max_per_image,
         nms_iou=boxes.nms_iou,
     )
-    kept, decided = confidence_policy(boxes.confidence_threshold), _score_policy(boxes)
+    kept, decided = confidence_policy(boxes.confidence_threshold), _score_policy(boxes, benchmark)
     asked = apart_for_heads(ask(methods, offer_of_detector(detector, benchmark)), detector)
     check_parts(benchmark, searching=options.search)
     rows = BoxRows(detector, account, kept)
     return BoxAssessment(benchmark, asked, options, decided, rows, results)
 
 
-def _score_policy(boxes: BoxOptions) -> ScorePolicy:
+def _score_policy(boxes: BoxOptions, benchmark: Benchmark) -> ScorePolicy:
     policy = score_policy(boxes.unknown_threshold)
-    if isinstance(policy, HarmonicMean):
+    if isinstance(policy, HarmonicMean) and benchmark.unknown_validation is None:
         raise InvalidDataError(
-            f"{policy} weighs known against unknown boxes, but tau is chosen on known boxes alone; "
-            f"use quantile, gaussian or a number."
+            f"{policy} weighs known against unknown boxes, but {benchmark.name} has no unknown "
+            f"validation images; use quantile, gaussian or a number."
         )
     return policy

@@ -116,7 +116,7 @@ def open_set_codes(evidence: Evidence, weights: Weights) -> Named:
         shared = dict(_of_matching(matching, evidence, weights))
         for code in PUBLIC_CODES:
             if code.matching is matching:
-                yield from _of_code(code, shared, evidence, weights)
+                yield from _named_after(code, shared, evidence, weights)
 
 
 def _both_precisions(
@@ -144,7 +144,7 @@ def _of_matching(
     yield "wilderness_impact", wilderness_impact(table, overlaps, n_known, weights=weights)
 
 
-def _of_code(
+def _named_after(
     code: PublicCode, shared: dict[str, Measure], evidence: Evidence, weights: Weights
 ) -> Named:
     table = evidence.table(code.matching)
@@ -159,7 +159,7 @@ def _of_code(
 def of_code(code: PublicCode, evidence: Evidence, weights: Weights) -> Named:
     """Open-set metrics as one public code computes them."""
     shared = dict(_of_matching(code.matching, evidence, weights))
-    yield from _of_code(code, shared, evidence, weights)
+    yield from _named_after(code, shared, evidence, weights)
 
 
 def localization_recall_precision(

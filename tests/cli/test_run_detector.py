@@ -1,0 +1,175 @@
+"""`incognita run` with a detector, images and annotations of one's own, in a folder."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.extraction import tiny_detector
+from tests.extraction.tiny_detector import NAMES
+from tests.running.box_worlds import GridScenes, scenes
+from typer.testing import CliRunner
+
+from incognita.cli.app import app
+from incognita.errors import InvalidDataError
+
+SETS = {
+    "train": ("train", scenes("train", 12, seed=1)),
+    "validation": ("validation", scenes("validation", 10, seed=2)),
+    "test": ("test", scenes("test", 10, seed=3)),
+    "odd": ("near", scenes("odd", 8, seed=4, known=(), unknown=("orange", "lime"))),
+    "both": ("mixed", scenes("both", 6, seed=5, unknown=("orange",))),
+}
+HEAD = f"""
+name = "mine/cells"
+version = 1
+title = "red, green and blue cells"
+task = "detection"
+classes = {list(NAMES)}
+"""
+SET = """
+[[set]]
+name = "{name}"
+role = "{role}"
+kind = "coco"
+annotations = "{name}.json"
+images = "{name}"
+"""
+CLASSIFIER = """
+from torch import nn
+
+def build_classifier():
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3))
+"""
+RUN = ["run", "cells.toml", "--model", "grid.py:build", "--methods", "msp, knn(k=3), lard"]
+QUICK = ["--resamples", "0"]
+
+
+def write_coco(folder: Path, name: str, dataset: GridScenes) -> None:
+    """Write pictures and annotations as anybody would."""
+    truth = dataset.truth()
+    (folder / name).mkdir()
+    for k, image_id in enumerate(dataset.image_ids):
+        Image.fromarray(dataset.load(k)).save(folder / name / f"{image_id}.png")
+    files = [{"id": k, "file_name": f"{i}.png"} for k, i in enumerate(dataset.image_ids)]
+    categories = [{"id": k, "name": each} for k, each in enumerate(truth.classes.names)]
+    annotations = [
+        {
+            "id": k + 1,
+            "image_id": int(truth.image_index[k]),
+            "category_id": int(truth.class_ids[k]),
+            "bbox": [*truth.xyxy[k, :2].tolist(), *truth.sizes[k].tolist()],
+            "area": float(truth.areas[k]),
+            "iscrowd": int(truth.is_crowd[k]),
+        }
+        for k in range(len(truth))
+    ]
+    document = {"images": files, "categories": categories, "annotations": annotations}
+    (folder / f"{name}.json").write_text(json.dumps(document))
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch) -> Path:
+    """A benchmark in one TOML file, a detector in one Python file; the working folder is theirs."""
+    text = HEAD
+    for name, (role, dataset) in SETS.items():
+        write_coco(tmp_path, name, dataset)
+        text += SET.format(name=name, role=role)
+    (tmp_path / "cells.toml").write_text(text)
+    source = Path(tiny_detector.__file__).read_text()
+    (tmp_path / "grid.py").write_text(f"{source}\n\ndef build():\n    return GridDetector()\n")
+    (tmp_path / "net.py").write_text(CLASSIFIER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # it is for a process that runs one command and ends
+    monkeypatch.setattr("incognita.cli.collect_garbage_again", lambda: None)
+    return tmp_path
+
+
+def invoke(*arguments: object):
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def test_a_broken_image_ends_in_exit_code_4_and_the_tables_are_there(own):
+    (own / "odd" / "odd003.png").write_bytes(b"\x89PNG broken")
+    command = [sys.executable, "-m", "incognita.cli", *RUN, "--resamples", "5"]
+    done = subprocess.run(command, cwd=own, capture_output=True, text=True, check=False)
+    assert done.returncode == 4, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "broken: odd003.png of odd" in done.stdout
+    assert "mine/cells v1: grid, AP " in done.stdout
+    assert "boxes with confidence from t* = " in done.stdout
+    assert "45 images through the network, 45 forward and 0 backward passes" in " ".join(
+        done.stdout.split()
+    )
+    for words in ("overlooked ↓", "AUROC↑", "unknown-only", "latent-space", "Pearson's"):
+        assert words in done.stdout
+    assert "…" not in done.stdout
+    assert "odd: 8 images" in done.stderr
+
+
+def test_a_second_run_has_nothing_to_do(own):
+    first = invoke(*RUN, *QUICK)
+    assert first.exit_code == 0, first.output
+    assert "nothing left to run through the network" not in first.output
+    again = invoke(*RUN, *QUICK)
+    assert again.exit_code == 0
+    assert "nothing left to run through the network" in again.stdout
+    tables = [each.stdout.partition("\n \n")[2] for each in (first, again)]
+    assert tables[0] == tables[1]
+    kept = sorted(path.suffix for path in (own / "runs" / "results").rglob("*.*"))
+    assert kept == [".json"] * 3 + [".parquet"] * 3 + [".png"] * 2
+
+
+def test_json_holds_the_rules_the_thresholds_and_every_number(own):
+    options = ["--score-floor", "0.35", "--max-per-image", "3"]
+    options += ["--confidence-threshold", "0.4", "--unknown-threshold", "gaussian"]
+    done = invoke(*RUN, *QUICK, *options, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    record = found["methods"]["msp"]
+    assert record["identity"]["rules"] == {
+        "score_floor": 0.35, "max_per_image": 3, "nms_iou": None
+    }  # fmt: skip
+    assert record["thresholds"]["t*"]["policy"] == "fixed(value=0.4)"
+    assert record["thresholds"]["tau"]["policy"] == "gaussian(n_std=1.645)"
+    assert record["thresholds"]["tau"]["value"] == record["thresholds"]["tau of fmiyc"]["value"]
+    splits = {each["split"] for each in record["results"]}
+    assert {"known", "near", "near/odd", "both/all", "both/known-only"} <= splits
+    values = [each["value"] for each in record["results"] if each["metric"] == "auroc"]
+    assert len(values) == 2
+    assert all(0 <= value <= 1 for value in values)
+    assert found["families"]
+    assert np.shape(found["correlations"]["values"]) == (6, 6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["cells.toml", "--model", "net.py:build_classifier"], "is a classifier, but mine/cells"),
+        (["cells.toml"], "mine/cells brings no model along"),
+        (
+            ["cells.toml", "--model", "grid.py:build", "--model", "grid.py:build"],
+            "takes one detector, but 2 models came",
+        ),
+        (["digits/standard", "--score-floor", "0.5"], "is a benchmark for classifiers"),
+        (["digits/standard", "--unknown-threshold", "0.5"], "is a benchmark for classifiers"),
+        (["cells.toml", "--model", "grid.py:build", "--search"], "A search needs unknown"),
+        (
+            ["cells.toml", "--model", "grid.py:build", "--confidence-threshold", "quantile"],
+            "here a policy is wanted for t",
+        ),
+        (["cells.toml", "--model", "grid.py:build", "--precision", "bfloat16"], "float32"),
+        (
+            ["cells.toml", "--model", "grid.py:build", "--confidence-threshold", "0.999"],
+            "grid finds no box that reaches the confidence threshold t*",
+        ),
+    ],
+)
+def test_wrong_usage_is_one_sentence(own, arguments, words):
+    done = invoke("run", *arguments, "--methods", "msp", *QUICK)
+    assert isinstance(done.exception, InvalidDataError)
+    assert words in str(done.exception)

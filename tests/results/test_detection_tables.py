@@ -1,0 +1,204 @@
+"""The tables of a detector hold its numbers, whole, on every screen."""
+
+import math
+from io import StringIO
+
+import numpy as np
+import pytest
+from rich.console import Console
+from tests.results.method_records import record
+
+from incognita.results.detection_tables import (
+    correlation_table,
+    coverage_table,
+    detection_table,
+    family_table,
+    mixed_table,
+    thresholds_in_words,
+)
+from incognita.results.metric_studies import BOTH_FAMILIES, Correlations, FamilyMean
+
+NAN = math.nan
+GROUPS = ("near", "far", "farther")
+WIDTHS = (80, 120, 156, 200)
+MIXED = (
+    "map_known",
+    "unknown_ap",
+    "unknown_precision",
+    "unknown_recall",
+    "open_set_error",
+    "normalized_open_set_error",
+)
+LONG = "react(percentile=95)+knn(k=10)"
+
+
+def printed(table, width=156):
+    console = Console(record=True, width=width, file=StringIO())
+    console.print(table)
+    return console.export_text()
+
+
+def cells_of(text, name):
+    """Give the cells of every row that begins with a name."""
+    return [line.split()[1:] for line in text.splitlines() if line.split()[:1] == [name]]
+
+
+def numbers_of(groups=GROUPS, start=0.0):
+    """Give every number a value of its own, 0.1 % apart."""
+    numbers, value = {}, start
+    for group in groups:
+        for metric in BOTH_FAMILIES:
+            value += 0.001
+            numbers[metric, group] = value
+        value += 0.001
+        numbers["normalized_open_set_error", group, "fmiyc"] = 1 + value
+    return numbers
+
+
+def in_percent(numbers):
+    return [f"{100 * value:.1f}" for value in numbers.values()]
+
+
+def test_a_row_holds_both_families_of_metrics_of_every_group_in_order():
+    numbers = numbers_of()
+    text = printed(detection_table([record("msp", numbers)], GROUPS))
+    assert cells_of(text, "msp") == [in_percent(numbers)]
+    header = next(line for line in text.splitlines() if line.split()[:1] == ["method"])
+    titles = ["AUROC↑", "FPR↓", "AP_U↑", "P_U↑", "R_U↑", "nOSE↓", "/box↓"]
+    assert header.split() == ["method"] + 3 * titles
+    assert [line.split() for line in text.splitlines() if "farther" in line] == [list(GROUPS)]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("names", [("msp", "vim"), ("msp", LONG, LONG + " (tuned)")])
+def test_no_number_is_cut_on_any_screen(width, names):
+    results = [
+        record(name, numbers_of(start=0.1 * k + 0.9), half=0.05) for k, name in enumerate(names)
+    ]
+    text = printed(detection_table(results, GROUPS, width=width), width)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    shown = [cell for row in cells_of(text, "msp") for cell in row if not cell.startswith("±")]
+    assert shown == in_percent(numbers_of(start=0.9))
+
+
+def test_a_narrow_screen_loses_intervals_before_it_stacks_groups():
+    results = [record("msp", numbers_of(), half=0.05)]
+    n_rows, has_bounds = {}, {}
+    for width in WIDTHS:
+        text = printed(detection_table(results, GROUPS, width=width), width)
+        n_rows[width], has_bounds[width] = len(cells_of(text, "msp")), "±5.0" in text
+        assert ("bootstrap interval" in " ".join(text.split())) == has_bounds[width]
+    assert n_rows == {80: 3, 120: 2, 156: 1, 200: 1}
+    assert has_bounds[200]
+    two_groups = [w for w in range(90, 120) if rows_at(w, results) == 2]
+    assert not bounds_at(two_groups[0], results)
+    assert bounds_at(two_groups[-1], results)
+
+
+def rows_at(width, results):
+    return len(cells_of(printed(detection_table(results, GROUPS, width=width), width), "msp"))
+
+
+def bounds_at(width, results):
+    return "±5.0" in printed(detection_table(results, GROUPS, width=width), width)
+
+
+def test_without_replicates_nothing_is_said_of_intervals():
+    text = " ".join(printed(detection_table([record("msp", numbers_of())], GROUPS), 200).split())
+    assert "±" not in text
+    assert "the threshold of the paper's code" in text
+
+
+def test_what_is_undefined_is_a_dash():
+    numbers = numbers_of(("near",)) | {("unknown_precision", "near"): NAN}
+    row = cells_of(printed(detection_table([record("msp", numbers)], ("near",))), "msp")[0]
+    assert row[3] == "-"
+    missing = cells_of(printed(detection_table([record("vim", {})], ("near",))), "vim")[0]
+    assert missing == ["-"] * 7
+
+
+def test_names_are_shown_as_they_are():
+    """Square brackets mean something to rich."""
+    text = printed(detection_table([record("knn[bold]", numbers_of(("[near]",)))], ("[near]",)))
+    assert "knn[bold]" in text
+    assert "[near]" in text
+
+
+def test_coverage_stands_for_every_split():
+    numbers = {
+        ("images_without_detection", "known"): 0.125,
+        ("unknown_objects_without_detection", "known"): NAN,
+        ("images_without_detection", "near/openimages-near"): 0.5,
+        ("unknown_objects_without_detection", "near/openimages-near"): 0.75,
+    }
+    for width in WIDTHS:
+        splits = ["known", "near/openimages-near"]
+        text = printed(coverage_table(record("msp", numbers), splits), width)
+        assert "…" not in text
+        assert cells_of(text, "known") == [["1,234", "56", "12.5", "-"]]
+        assert cells_of(text, "near/openimages-near") == [["1,234", "56", "50.0", "75.0"]]
+
+
+def mixed_numbers(start=0.0):
+    numbers, value = {}, start
+    for split in ("all", "known-only", "unknown-only"):
+        for metric in MIXED:
+            value += 0.001
+            is_count = metric == "open_set_error"
+            numbers[metric, f"both/{split}"] = float(round(1000 * value)) if is_count else value
+    return numbers
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_mixed_sets_show_what_each_split_can_have(width):
+    numbers = mixed_numbers()
+    results = [record(name, numbers) for name in ("msp", LONG)]
+    text = printed(mixed_table(results, "both", width=width), width)
+    assert "…" not in text
+    shown = [cell for row in cells_of(text, "msp") for cell in row]
+    wanted = [(m, "all") for m in MIXED]
+    wanted += [("map_known", "known-only")] + [(m, "unknown-only") for m in MIXED[1:]]
+    expected = []
+    for metric, split in wanted:
+        value = numbers[metric, f"both/{split}"]
+        expected.append(f"{value:.0f}" if metric == "open_set_error" else f"{100 * value:.1f}")
+    assert shown == expected
+    assert "both: known beside unknown objects" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_families_and_correlations_fit_every_screen(width):
+    families = ("output-based", "feature-space", "mixed", "latent-space")
+    means = [
+        FamilyMean(family, group, metric, 0.001 * (1 + i + 10 * j + 100 * k), 2 + i)
+        for i, family in enumerate(families)
+        for j, group in enumerate(GROUPS)
+        for k, metric in enumerate(BOTH_FAMILIES)
+    ]
+    text = printed(family_table(means, GROUPS), width)
+    assert "…" not in text
+    # the first family of a group stands behind its name
+    expected = [f"{0.1 * (1 + 10 * 2 + 100 * k):.1f}" for k in range(6)]
+    assert cells_of(text, "farther") == [["output-based", "2", *expected]]
+    expected = [[f"{0.1 * (4 + 10 * j + 100 * k):.1f}" for k in range(6)] for j in range(3)]
+    assert cells_of(text, "latent-space") == [["5", *row] for row in expected]
+
+    values = np.linspace(-1, 1, 36).reshape(6, 6)
+    values[0, 1] = NAN
+    found = Correlations(BOTH_FAMILIES, values, np.full((6, 6), 42))
+    text = printed(correlation_table(found), width)
+    assert "…" not in text
+    assert cells_of(text, "AUROC")[1] == ["-1.00", "-", *(f"{v:.2f}" for v in values[0, 2:])]
+    assert cells_of(text, "nOSE") == [[f"{v:.2f}" for v in values[5]]]
+    assert "42 pairs" in " ".join(text.split())
+
+
+def test_thresholds_are_said_in_a_line():
+    one = {"t*": {"policy": "f1", "per class": [0.5, 0.5], "chosen on": "validation"}}
+    assert thresholds_in_words(one) == ("boxes with confidence from t* = 0.500 on (f1, validation)")
+    several = {"t*": {"policy": "lrp", "per class": [0.25, None, 0.5], "chosen on": "test"}}
+    assert "t* = 0.250 to 0.500 on (lrp, test)" in thresholds_in_words(several)
+    assert thresholds_in_words({}) == ""
+    nothing = {"t*": {"policy": "lrp", "per class": [None], "chosen on": "test"}}
+    assert thresholds_in_words(nothing) == ""
