@@ -1,11 +1,16 @@
 """What several tests need."""
 
 import os
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 # Before torch is imported: sharing out small products takes longer than they do.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# torchvision loads a compiler for GPUs, which prints a page about leaks when the process ends
+if shutil.which("nvidia-smi") is None:
+    sys.modules.setdefault("triton", None)
 
 import pytest
 from hypothesis import settings

@@ -17,18 +17,21 @@ if TYPE_CHECKING:
     from incognita.containers.detection import BoxTruth as BoxTruth
     from incognita.containers.detection import Detections as Detections
     from incognita.containers.scores import UnknownScores as UnknownScores
+    from incognita.extraction.detect import detect as detect
     from incognita.methods import list_methods as list_methods
     from incognita.methods import load_method as load_method
     from incognita.models.detector_wrapping import wrap_detector as wrap_detector
     from incognita.models.wrapping import wrap_classifier as wrap_classifier
     from incognita.running.certify import Certificate as Certificate
     from incognita.running.certify import certify as certify
+    from incognita.running.evaluate import BoxOptions as BoxOptions
     from incognita.running.evaluate import evaluate as evaluate
     from incognita.running.evaluation import Evaluation as Evaluation
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BoxOptions": "incognita.running.evaluate",
     "BoxTruth": "incognita.containers.detection",
     "Certificate": "incognita.running.certify",
     "Classes": "incognita.containers.classes",
@@ -39,6 +42,7 @@ _HOMES = {
     "Role": "incognita.containers.classes",
     "UnknownScores": "incognita.containers.scores",
     "certify": "incognita.running.certify",
+    "detect": "incognita.extraction.detect",
     "evaluate": "incognita.running.evaluate",
     "list_benchmarks": "incognita.benchmarks.loading",
     "list_methods": "incognita.methods",
@@ -49,6 +53,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "BoxOptions",
     "BoxTruth",
     "Certificate",
     "Classes",
@@ -60,6 +65,7 @@ __all__ = [
     "UnknownScores",
     "__version__",
     "certify",
+    "detect",
     "evaluate",
     "list_benchmarks",
     "list_methods",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image, ImageOps
 from pycocotools.coco import COCO
 from tests.benchmarks.box_trees import document_of, write_coco
 from tests.benchmarks.image_trees import pixels_of, write_image
@@ -367,3 +368,87 @@ def test_the_truth_of_images_that_are_not_annotated_is_refused():
     assert np.array_equal(part.xyxy[: part.offsets[1]], truth.xyxy[truth.offsets[2] :])
     with pytest.raises(InvalidDataError, match="Image id here was asked for, but is not"):
         truth.for_images(np.array(["here"]))
+
+
+# --- sizes and paths of images --------------------------------------------------------------------
+
+
+def write_sized(folder: Path, boxes, **size) -> None:
+    """Write one picture of 20 x 20 pixels whose record gives a size."""
+    document = document_of({"1.png": boxes}, NAMES)
+    document["images"][0] |= size
+    write_image(folder / "some" / "1.png", 1, (20, 20))
+    (folder / "some.json").write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    "size",
+    [{}, {"width": None, "height": None}, {"width": 20, "height": 20.0}, {"width": 0, "height": 0}],
+)
+def test_a_picture_of_the_size_that_is_said_or_of_any_where_none_is_said_loads(tmp_path, size):
+    write_sized(tmp_path, [], **size)
+    assert opened(tmp_path).dataset.load(0).shape == (20, 20, 3)
+
+
+def test_a_picture_of_another_size_than_annotated_is_refused_in_every_process(tmp_path):
+    write_sized(tmp_path, [], width=480, height=360)
+    dataset = opened(tmp_path).dataset
+    for each in (dataset, dataset.subset([0]), pickle.loads(pickle.dumps(dataset))):
+        with pytest.raises(InvalidDataError) as raised:
+            each.load(0)
+        assert str(raised.value) == (
+            "the annotation file says 480 x 360, the picture has 20 x 20; get the picture that was "
+            "annotated, or correct the file."
+        )
+    before = dataset.fingerprint()
+    write_sized(tmp_path, [], width=20, height=20)
+    assert opened(tmp_path).dataset.fingerprint() != before
+
+
+def test_swapped_sizes_are_told_as_what_an_exif_orientation_does(tmp_path):
+    write_sized(tmp_path, [], width=30, height=40)
+    write_image(tmp_path / "some" / "1.png", 1, (40, 30))
+    with Image.open(tmp_path / "some" / "1.png") as image:
+        exif = image.getexif()
+        exif[0x0112] = 6  # turn it by 90 degrees
+        image.save(tmp_path / "some" / "1.png", exif=exif)
+        assert ImageOps.exif_transpose(image).size == (30, 40)  # what an annotator has seen
+    with pytest.raises(InvalidDataError) as raised:
+        opened(tmp_path).dataset.load(0)
+    assert str(raised.value) == (
+        "the annotation file says 30 x 40, the picture has 40 x 30; save it upright, since the "
+        "EXIF orientation of a picture is ignored."
+    )
+
+
+def test_a_size_that_is_no_number_is_refused(tmp_path):
+    write_sized(tmp_path, [], width="wide", height=3)
+    with pytest.raises(InvalidDataError, match="has 'wide' as width, but a number is expected"):
+        opened(tmp_path)
+
+
+def test_boxes_wholly_outside_the_image_are_counted_and_said(tmp_path):
+    inside = [("zebra", [0, 0, 5, 5]), ("kite", [15, 15, 90, 90]), ("kite", [-3, 0, 4, 4])]
+    outside = [("zebra", [20, 3, 4, 4]), ("tv", [3, 100, 1, 1]), ("tv", [-9, 3, 4, 4])]
+    write_sized(tmp_path, [*inside, *outside], width=20, height=20)
+    assert opened(tmp_path).notes[-1] == (
+        "some: 3 of 6 boxes lie wholly outside the image, such as one of 1.png"
+    )
+    write_sized(tmp_path, [*inside, outside[2]])  # no size is said, but left of all images
+    assert "some: 1 of 4 boxes lies wholly outside" in opened(tmp_path).notes[-1]
+    write_sized(tmp_path, inside, width=20, height=20)
+    assert not [note for note in opened(tmp_path).notes if "outside" in note]
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_two_records_of_one_file_are_refused_however_they_are_spelt(tmp_path, link):
+    write_image(tmp_path / "some" / "1.png", 1, (20, 20))
+    (tmp_path / "some" / "2.png").symlink_to("1.png")
+    second = "2.png" if link else "../some/1.png"
+    document = document_of({"1.png": [], second: []}, NAMES)
+    (tmp_path / "some.json").write_text(json.dumps(document))
+    with pytest.raises(InvalidDataError) as raised:
+        opened(tmp_path)
+    assert "which are one file" in str(raised.value)
+    assert "1.png" in str(raised.value)
+    assert second in str(raised.value)

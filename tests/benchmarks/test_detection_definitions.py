@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -179,8 +180,8 @@ def test_missing_images_are_partial_data_and_said(tmp_path):
     benchmark = load_benchmark(path)
     assert benchmark.is_partial
     assert benchmark.notes == (
-        "test: 2 of 3 images found; numbers are partial",
-        "both: no image found; the set is left out",
+        "test: 2 of 3 images found; numbers are partial; missing: a.png",
+        "both: none of 2 images found; the set is left out",
     )
     assert benchmark.facts["missing"] == {
         "test": {"expected": 3, "found": 2},
@@ -203,6 +204,44 @@ def test_without_known_or_without_unknown_images_nothing_can_run(tmp_path):
     with pytest.raises(MissingDataError, match="holds no unknown image to test of mine/road"):
         load_benchmark(path)
     assert verdict(check(find_definition(path))) is Verdict.MISSING
+
+
+def test_a_hint_names_the_file_that_was_typed(tmp_path, monkeypatch):
+    folder = tmp_path / "my road"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    write_road(folder, ROAD.replace("count = 3", "count = 5"))
+    with pytest.raises(InvalidDataError) as raised:
+        load_benchmark("my road/road.toml")
+    assert "`incognita data plan 'my road/road.toml'` names" in str(raised.value)
+    for name in ("test", "animals", "both"):
+        (folder / name).rename(folder / f"{name} away")
+    (folder / "road.toml").write_text(ROAD)
+    with pytest.raises(MissingDataError) as missing:
+        load_benchmark("my road/road.toml")
+    words = str(missing.value).split("`")
+    for command in (words[1], words[3]):
+        assert shlex.split(command)[-1] == "my road/road.toml"
+    assert find_definition(shlex.split(words[1])[-1]).definition.name == "mine/road"
+    assert find_definition("fmiyc/voc").typed == "fmiyc/voc"
+
+
+def test_images_in_two_groups_of_unknown_sets_are_said(tmp_path):
+    again = (
+        ROAD.split("[[set]]")[3]
+        .replace('"near"', '"far"')
+        .replace('name = "animals"', 'name = "again"')
+    )
+    path = write_road(tmp_path, f"{ROAD}\n[[set]]{again}")
+    document = json.loads((tmp_path / "animals.json").read_text())
+    document["images"] = document["images"][:2]
+    kept = {each["id"] for each in document["images"]}
+    document["annotations"] = [a for a in document["annotations"] if a["image_id"] in kept]
+    (tmp_path / "few.json").write_text(json.dumps(document))
+    path.write_text(path.read_text().replace(again, again.replace("animals.json", "few.json")))
+    assert load_benchmark(path).notes == ("2 images are in both animals (near) and again (far)",)
+    path.write_text(path.read_text().replace('role = "far"', 'role = "near"'))
+    assert load_benchmark(path).notes == ()
 
 
 def test_a_wrong_file_is_told_beside_the_others(tmp_path):
@@ -418,7 +457,10 @@ def test_real_voc_and_coco_are_a_benchmark_in_part(voc_coco, capsys):
     assert benchmark.train.truth().is_difficult.sum() == 161
     assert benchmark.is_partial
     assert benchmark.facts["missing"] == {"test": {"expected": 4_952, "found": 249}}
-    assert benchmark.notes == ("test: 249 of 4,952 images found; numbers are partial",)
+    assert benchmark.notes == (
+        "test: 249 of 4,952 images found; numbers are partial; missing: 000001.jpg, 000002.jpg, "
+        "000003.jpg and 4,700 more",
+    )
     mixed = benchmark.mixed["coco"].truth()
     assert (mixed.n_images, len(mixed), mixed.is_crowd.sum()) == (232, 1_872, 19)
     assert mixed.classes.known_names == tuple(benchmark.classes)

@@ -105,7 +105,7 @@ def test_missing_images_are_left_out_and_said(tmp_path):
     }
     assert benchmark.notes == (
         "test: 5 of 6 images found; numbers are partial",
-        "noise: 2 of 3 images found; numbers are partial",
+        "noise: 2 of 3 images found; numbers are partial; missing: 1.bmp",
     )
 
 
@@ -114,7 +114,7 @@ def test_a_set_without_any_image_is_left_out_and_said(tmp_path):
     (tmp_path / "lists" / "noise.txt").unlink()
     benchmark = load_benchmark(path)
     assert set(benchmark.unknown) == {"near"}
-    assert benchmark.notes == ("noise: no image found; the set is left out",)
+    assert benchmark.notes == ("noise: none of 3 images found; the set is left out",)
     assert benchmark.facts["missing"] == {"noise": {"expected": 3, "found": 0}}
 
 
@@ -357,8 +357,11 @@ def test_real_images_in_part_are_the_published_benchmark_in_part(data_dir, tmp_p
     np.testing.assert_array_equal(benchmark.test.load(0), tiles[truck[first]])
     assert list(benchmark.unknown) == ["near"]
     assert len(benchmark.unknown["near"]["tin"].image_ids) == 300
-    assert "tin: 300 of 7,793 images found; numbers are partial" in benchmark.notes
-    assert "mnist: no image found; the set is left out" in benchmark.notes
+    partial = "tin: 300 of 7,793 images found; numbers are partial; missing: "
+    (note,) = [each for each in benchmark.notes if each.startswith(partial)]
+    assert note.endswith(" and 7,490 more")
+    assert note.count(".JPEG") == 3
+    assert "mnist: none of 70,000 images found; the set is left out" in benchmark.notes
     assert benchmark.facts["missing"]["svhn"] == {"expected": 26_032, "found": 0}
 
 

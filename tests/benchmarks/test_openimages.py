@@ -157,6 +157,8 @@ def test_sizes_come_from_a_file_or_from_images(tmp_path):
         ("id,width,height\na,1\n",
          "sizes.csv: line 2 is 'a,1', but an id and two whole numbers above zero are expected."),
         ("id,width,height\na,0,2\n", "sizes.csv: line 2 is 'a,0,2', but an id"),
+        ("id,width,height\na,3,2\na,3,2\na,2,3\n", "sizes.csv: line 4 gives 'a' the size 2 x 3, an "
+         "earlier line 3 x 2; keep the right one."),
         ("id,width,height\na,1.5,2\n", "sizes.csv: line 2 is 'a,1.5,2', but an id"),
     ],
 )  # fmt: skip

@@ -147,6 +147,46 @@ def test_an_input_is_never_overwritten(run, tmp_path):
     assert "would be overwritten" in str(done.exception)
 
 
+@pytest.mark.parametrize("name", ["near.json", "farther.json", "benchmark.toml", "known.json"])
+@pytest.mark.parametrize("manifest", [None, "x", "[]", '{"format": 1}'])
+def test_files_of_others_are_never_overwritten_or_deleted(run, tmp_path, name, manifest):
+    given = pets(tmp_path)
+    (tmp_path / "out").mkdir()
+    write(tmp_path / "out" / name, "precious")
+    if manifest is not None:
+        write(tmp_path / "out" / "manifest.json", manifest)
+    before = {each: each.read_bytes() for each in (tmp_path / "out").iterdir()}
+    done = run("splits", *given, "--out", "out")
+    assert isinstance(done.exception, InvalidDataError)
+    assert str(done.exception) == (
+        f"out/{name} would be overwritten or deleted, but out is not the folder of an earlier "
+        f"build (its manifest.json would say so); name another folder."
+    )
+    assert {each: each.read_bytes() for each in (tmp_path / "out").iterdir()} == before
+
+
+def test_a_build_may_lie_beside_other_files_and_be_built_again(run, tmp_path):
+    given = pets(tmp_path)
+    (tmp_path / "out").mkdir()
+    write(tmp_path / "out" / "coco-near.json", "precious")  # of another command
+    for _ in range(2):
+        assert run("splits", *given, "--out", "out").exit_code == 0
+    assert (tmp_path / "out" / "coco-near.json").read_text() == "precious"
+    (tmp_path / "out" / "manifest.json").unlink()
+    base = write(tmp_path / "base.json", document({1: ["kite"]}))
+    done = run("fmiyc", "--id", "voc", "--coco-annotations", base, "--out", "out")
+    assert "out/coco-near.json would be overwritten or deleted" in str(done.exception)
+
+
+def test_rules_that_leave_no_unknown_image_end_in_code_4(run, tmp_path):
+    path = write(tmp_path / "val.json", document({1: ["cat"], 2: ["fork"]}))
+    rules = write(tmp_path / "pets.toml", RULES)
+    done = run("splits", "--annotations", path, "--rules", rules, "--out", "out")
+    assert done.exit_code == 4
+    assert "partial: the rules leave no unknown image of the 2 there are; list fewer" in words(done)
+    assert "No benchmark is written" in done.stdout
+
+
 def test_a_terminal_sees_what_is_being_done(monkeypatch):
     class Terminal(TextIOWrapper):
         def isatty(self) -> bool:

@@ -14,6 +14,7 @@ from tests.running.box_worlds import GridScenes, scenes
 from typer.testing import CliRunner
 
 from incognita.cli.app import app
+from incognita.decisions import SCORE_POLICIES
 from incognita.errors import InvalidDataError
 
 SETS = {
@@ -144,6 +145,52 @@ def test_json_holds_the_rules_the_thresholds_and_every_number(own):
     assert all(0 <= value <= 1 for value in values)
     assert found["families"]
     assert np.shape(found["correlations"]["values"]) == (6, 6)
+
+
+def change(own: Path, name: str, edit) -> None:
+    """Change the annotation file of a set."""
+    document = json.loads((own / f"{name}.json").read_text())
+    edit(document)
+    (own / f"{name}.json").write_text(json.dumps(document))
+
+
+def test_pictures_of_another_size_than_annotated_are_broken_images(own):
+    change(own, "odd", lambda d: [each.update(width=480, height=480) for each in d["images"][:2]])
+    done = invoke(*RUN, *QUICK, "--json")
+    assert done.exit_code == 4, done.output
+    sizes = [SETS["odd"][1].load(k).shape[1::-1] for k in range(2)]
+    found = [(each["image"], each["reason"]) for each in json.loads(done.stdout)["broken"]]
+    assert [image for image, _ in found] == ["odd000.png", "odd001.png"]
+    for (_, reason), (width, height) in zip(found, sizes, strict=True):
+        assert f"the annotation file says 480 x 480, the picture has {width} x {height}" in reason
+    # a corrected file is another one, for the store as well
+    correct = zip(range(2), sizes, strict=True)
+    change(own, "odd", lambda d: [
+        d["images"][k].update(width=width, height=height) for k, (width, height) in correct
+    ])  # fmt: skip
+    assert invoke(*RUN, *QUICK).exit_code == 0
+
+
+def test_a_missing_image_is_a_note_and_exit_code_0(own):
+    (own / "test" / "test001.png").unlink()
+    (own / "test" / "test007.png").unlink()
+    done = invoke(*RUN, *QUICK)
+    assert done.exit_code == 0, done.output
+    said = "test: 8 of 10 images found; numbers are partial; missing: test001.png, test007.png"
+    assert said in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("option", ["--confidence-threshold", "--unknown-threshold"])
+def test_an_empty_policy_is_refused(own, option):
+    done = invoke(*RUN, *QUICK, option, "")
+    assert isinstance(done.exception, InvalidDataError)
+    assert "'' is no " in str(done.exception)
+
+
+def test_the_help_names_every_policy_for_tau():
+    text = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).output
+    for name in SCORE_POLICIES.names():
+        assert name in text or name == "fixed"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,9 @@ from incognita.containers.needs import (
 )
 from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.extraction.extract import PassCount, Settings, extract
+from incognita.extraction.joining import join
+from incognita.extraction.output_store import HeldShards
+from incognita.extraction.records import OUTPUTS, ShardGroup
 from incognita.models.wrapping import wrap_classifier
 
 ODIN = [InputStep(e, t) for e in (0.001, 0.002) for t in (1.0, 1000.0)]
@@ -214,6 +217,36 @@ def test_a_dataset_of_broken_images_gives_no_rows():
     assert extracted.outputs.logits.shape == (0, 5)
     assert len(extracted.broken) == 3
     assert extracted.passes == PassCount(0, 0, 0)
+
+
+class FailsOnBlack(TinyClassifier):
+    def forward(self, batch, *, replace_map=None):
+        black = self.preprocess(np.zeros((1, 1, 3)))
+        if (batch == black).flatten(1).all(dim=1).any():
+            raise RuntimeError("nothing to see")
+        return super().forward(batch, replace_map=replace_map)
+
+
+def test_an_image_that_the_network_fails_on_is_broken_and_its_neighbors_are_not():
+    dataset = BrokenImages(images(9), {4: np.zeros((12, 12, 3), np.uint8)})
+    probes = [GramRows(), InputStep(0.001)]
+    found = extract(FailsOnBlack(), dataset, layers=True, probes=probes)
+    assert [(each.image_id, each.reason) for each in found.broken] == [
+        ("image-4", "the network failed on it: RuntimeError: nothing to see")
+    ]
+    others = [k for k in range(9) if k != 4]
+    sound = extract(TinyClassifier(), images(9)).outputs
+    torch.testing.assert_close(found.outputs.logits, sound.logits[others])
+    assert found.passes == PassCount(8, 16, 8)
+
+
+def test_columns_that_only_some_shards_have_are_refused():
+    shards = HeldShards()
+    shards.write(0, OUTPUTS, ShardGroup((0,), {"logits": torch.ones(1, 2)}))
+    both = {"logits": torch.ones(1, 2), "features": torch.ones(1, 3)}
+    shards.write(1, OUTPUTS, ShardGroup((1,), both))
+    with pytest.raises(InvalidDataError, match="Some images have features and others do not"):
+        join(shards, 2, [OUTPUTS])
 
 
 def test_no_images_give_no_rows():

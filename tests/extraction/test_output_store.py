@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tests.extraction.slow_run import N_IMAGES, PROBES, run
 from tests.extraction.test_extract import counted
 from tests.extraction.tiny import BrokenImages, TinyClassifier, images
@@ -241,7 +242,7 @@ class DeadlyImages(ArrayDataset):
 
 class FailingClassifier(TinyClassifier):
     def forward(self, batch, *, replace_map=None):
-        raise RuntimeError("the network is on fire")
+        raise MemoryError("the network is on fire")
 
 
 def test_a_dying_worker_is_told_in_a_sentence_and_finished_shards_stay(tmp_path):
@@ -253,7 +254,8 @@ def test_a_dying_worker_is_told_in_a_sentence_and_finished_shards_stay(tmp_path)
 
 
 def test_a_failing_worker_says_why():
-    with pytest.raises(WorkerError, match="the network is on fire"):
+    words = r"^A worker process failed with MemoryError: the network is on fire; finished [^\n]*$"
+    with pytest.raises(WorkerError, match=words):
         extract(FailingClassifier(), images(5), settings=Settings(workers=2))
 
 
@@ -301,3 +303,14 @@ def test_an_interrupt_that_comes_while_workers_are_started_is_not_lost(tmp_path,
     with pytest.raises(KeyboardInterrupt):
         run_in_workers(task, StoredShards(tmp_path), jobs, lambda _: None)
     assert not any(process.is_alive() for process in started)
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"incognita": "[]"}, {"incognita": "3"}])
+def test_a_file_that_is_no_shard_is_made_anew(tmp_path, metadata):
+    store, dataset = OutputStore(tmp_path), images(5)
+    whole = extract(TinyClassifier(), dataset, store=store)
+    (path,) = tmp_path.rglob("*.safetensors")
+    save_file(load_file(path), path, metadata=metadata)
+    again = extract(TinyClassifier(), dataset, store=store)
+    assert again.passes.images == 5
+    assert torch.equal(whole.outputs.logits, again.outputs.logits)

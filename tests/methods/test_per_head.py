@@ -122,7 +122,7 @@ def test_rows_of_a_head_that_cannot_be_fitted_are_as_unknown_as_the_most_unknown
             values = alone.score(of_one_head(part, place)).tolist()
             largest = max([largest, *values])
     assert (score[TEST.head_index == 1] == largest).all()
-    assert method.notes_.startswith(f"Head 1 could not be fitted to {n} known rows: ")
+    assert method.notes_.startswith(f"KNN: Head 1 could not be fitted to {n} known rows: ")
 
 
 @dataclass(eq=False)
@@ -142,7 +142,7 @@ class Singular(Method):
 def test_a_singular_matrix_is_no_reason_to_give_up():
     method = PerHead(then=Singular()).fit(KNOWN)
     assert method.notes_ == (
-        "Head 2 could not be fitted to 100 known rows: The matrix is singular. "
+        "Singular: Head 2 could not be fitted to 100 known rows: The matrix is singular. "
         f"Rows there get {method.largest_:.4g}, the largest score of known rows."
     )
     assert len(method.score(TEST)[TEST.head_index == 2].unique()) == 1

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from tests.extraction.tiny_detector import GridNetwork
 from tests.models.networks import ResNet20, seeded
 from torch import nn
 from torchvision import transforms
@@ -164,3 +165,66 @@ def test_inference_tensors_have_a_hash():
     with torch.inference_mode():
         layer = nn.Linear(2, 2)
     assert len(fingerprints.hash_weights(layer)) == 64
+
+
+class Tempered(nn.Module):
+    """A network with settings that `repr` does not show, and with state that a call changes."""
+
+    def __init__(self, temperature=1.0, scales=(1, 2), shift=0.0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner = nn.Linear(3, 2)
+        self.temperature = temperature
+        self.scales = list(scales)
+        self.shift = torch.tensor(shift, dtype=torch.bfloat16)
+        self.hidden = [nn.Linear(2, 2, bias=False)]  # registered nowhere
+        self.hidden[0].weight.data.fill_(shift)
+        self.owner = {"of": self, "inner": [self.inner]}
+        self.n_calls = 0
+        self.last = None
+        self._cache = {}
+
+    def forward(self, batch):
+        self.n_calls += 1
+        self._remember(batch)
+        return self.inner(batch) / self.temperature
+
+    def _remember(self, batch):
+        self.last = batch.mean()
+        self._cache[len(self._cache)] = batch
+
+
+@pytest.mark.parametrize(
+    "settings", [{"temperature": 5.0}, {"scales": (1, 3)}, {"shift": 0.5}], ids=str
+)
+def test_plain_attributes_of_a_module_of_ones_own_count(settings):
+    assert hash_weights(Tempered()) == hash_weights(Tempered())
+    assert hash_weights(Tempered(**settings)) != hash_weights(Tempered())
+    inside = nn.Sequential(nn.ReLU(), Tempered(**settings))
+    assert hash_weights(inside) != hash_weights(nn.Sequential(nn.ReLU(), Tempered()))
+
+
+def test_what_a_call_changes_by_itself_does_not_count():
+    module = Tempered()
+    before = hash_weights(module)
+    for k in range(2):
+        module(torch.full((1, 3), float(k)))
+    handle = module.register_forward_hook(lambda *_: None)
+    assert hash_weights(module) == before
+    handle.remove()
+    assert hash_weights(module.train()) == before
+
+
+def test_a_forward_that_was_put_in_place_of_the_librarys_counts():
+    layer, changed = seeded(nn.Linear, 2, 2), seeded(nn.Linear, 2, 2)
+    changed.forward = lambda batch: batch
+    assert hash_weights(layer) != hash_weights(changed)
+
+
+@pytest.mark.parametrize("build", [network, lambda: seeded(GridNetwork)])
+def test_a_forward_pass_leaves_the_hash_as_it_was(build):
+    module = build().eval()
+    before = hash_weights(module)
+    with torch.no_grad():
+        module(torch.rand(1, 3, 32, 32))
+    assert hash_weights(module) == before

@@ -650,6 +650,7 @@ def test_the_hash_sees_settings_that_are_no_weights(network):
             (network.rpn, "_pre_nms_top_n", {"testing": 9}),
         ]
         changes += [(network.roi_heads.box_coder, "weights", (1.0, 1.0, 1.0, 1.0))]
+        changes += [(network.roi_heads.box_roi_pool, "canonical_scale", 56)]
     else:
         changes += [(network, "topk_candidates", 7)]
     seen = {before}
@@ -702,6 +703,46 @@ def test_a_class_layer_that_is_not_linear_is_no_head():
     assert found.features.shape == (len(found.xyxy), 1024)
 
 
+class OwnPredictor(nn.Module):
+    """The library's predictor with something of the user's own around its class layer."""
+
+    def __init__(self, inner, temperature=1.0, dropout=0.0):
+        super().__init__()
+        self.cls_score, self.bbox_pred = inner.cls_score, inner.bbox_pred
+        self.temperature, self.dropout = temperature, nn.Dropout(dropout)
+
+    def forward(self, x):
+        return self.cls_score(self.dropout(x)) / self.temperature, self.bbox_pred(x)
+
+
+def with_predictor(**options):
+    network = drawn("faster")
+    heads = network.roi_heads
+    heads.box_predictor = OwnPredictor(heads.box_predictor, **options)
+    return network
+
+
+def test_a_class_layer_that_is_not_the_last_step_is_no_head():
+    detector = wrap_torchvision_detector(with_predictor(temperature=5.0))
+    assert detector.heads == ()
+    assert detector.head_reason == (
+        "The logits of the box predictor are not what roi_heads.box_predictor.cls_score gives."
+    )
+    assert detector.has_features
+    plain = wrap_torchvision_detector(with_predictor(dropout=0.5).train())
+    assert plain.head_reason is None
+    assert len(plain.heads) == 1
+    assert plain.module.roi_heads.box_predictor.dropout.training
+
+
+def test_the_hash_sees_a_plain_attribute_of_a_part_of_ones_own():
+    hashes = {
+        wrap_torchvision_detector(with_predictor(temperature=t)).weights_hash
+        for t in (1.0, 1.0, 5.0)
+    }
+    assert len(hashes) == 2
+
+
 def test_a_class_convolution_with_groups_is_no_head():
     network = drawn("retinanet")
     network.head.classification_head.cls_logits = nn.Conv2d(16, 20, 3, padding=1, groups=2)
@@ -710,6 +751,8 @@ def test_a_class_convolution_with_groups_is_no_head():
     assert_same(found, of_library(network, images())[0], 0)
     assert (detector.heads, found.features) == ((), None)
     assert "leaves no patch per place" in detector.head_reason
+    assert not detector.has_features
+    assert wrap_torchvision_detector(drawn("retinanet")).has_features
     assert not found.head_index.any()
 
 

@@ -82,26 +82,26 @@ def test_no_number_is_cut_on_any_screen(width, names):
     assert shown == in_percent(numbers_of(start=0.9))
 
 
-def test_a_narrow_screen_loses_intervals_before_it_stacks_groups():
+def test_a_narrow_screen_stacks_groups_and_keeps_intervals():
     results = [record("msp", numbers_of(), half=0.05)]
-    n_rows, has_bounds = {}, {}
+    n_rows = {}
     for width in WIDTHS:
         text = printed(detection_table(results, GROUPS, width=width), width)
-        n_rows[width], has_bounds[width] = len(cells_of(text, "msp")), "±5.0" in text
-        assert ("bootstrap interval" in " ".join(text.split())) == has_bounds[width]
+        n_rows[width] = len(cells_of(text, "msp"))
+        assert "±5.0" in text
+        assert "bootstrap interval" in " ".join(text.split())
     assert n_rows == {80: 3, 120: 2, 156: 1, 200: 1}
-    assert has_bounds[200]
-    two_groups = [w for w in range(90, 120) if rows_at(w, results) == 2]
-    assert not bounds_at(two_groups[0], results)
-    assert bounds_at(two_groups[-1], results)
 
 
-def rows_at(width, results):
-    return len(cells_of(printed(detection_table(results, GROUPS, width=width), width), "msp"))
-
-
-def bounds_at(width, results):
-    return "±5.0" in printed(detection_table(results, GROUPS, width=width), width)
+def test_what_auroc_cannot_see_stands_above_it():
+    numbers = numbers_of(("near",)) | {
+        ("images_without_detection", "near"): 0.123,
+        ("unknown_objects_without_detection", "near"): 0.456,
+    }
+    text = printed(detection_table([record("msp", numbers)], ("near",)))
+    head = text.partition("AUROC")[0]
+    assert "silent 12.3" in head
+    assert "missed 45.6" in head
 
 
 def test_without_replicates_nothing_is_said_of_intervals():

@@ -428,7 +428,7 @@ def test_heads_that_no_known_box_comes_from_are_named_in_the_record(tmp_path):
     found = incognita.evaluate(detector, benchmark, "msp, knn(k=3)", **places)
     assert found.failed == {}
     (note,) = [note for note in found.get("knn(k=3)").notes if "Head" in note]
-    assert note.startswith("Head 1 could not be fitted to 0 known rows: ")
+    assert note.startswith("KNN: Head 1 could not be fitted to 0 known rows: ")
     assert found.families == {"msp": "output-based", "knn(k=3)": "feature-space"}
     assert note in found.notes
     assert found.get("msp").notes == ()
@@ -573,13 +573,23 @@ def test_other_models_and_other_classes_are_refused_in_a_sentence():
     assert "detectors are those of torchvision" in refusal(TinyNet())
     assert "grid brings no model along" in refusal_of_none()
     two = CellDetector(class_names=("red", "green"))
-    assert "grid has 2 classes, but grid has 3 known ones" in refusal(two)
+    assert "grid has no class 'blue' of grid; give it the names of all its classes" in refusal(two)
     named = CellDetector(class_names=("red", "green", "navy"))
     counter = PassCounter(named)
-    assert "calls class 2 'navy', but grid calls it 'blue'" in refusal(named)
+    assert "grid has no class 'blue' of grid" in refusal(named)
     assert counter.images == 0
+    spelled = CellDetector(class_names=("red", "green", "blues"))
+    assert "give it the names of all its classes" in refusal(spelled)
     one = [CellDetector()]
     assert incognita.evaluate(one, small_benchmark(), "msp", n_resamples=0).failed == {}
+
+
+def test_a_detector_that_names_no_classes_takes_those_of_the_benchmark_and_says_so():
+    numbered = CellDetector(class_names=("class 0", "class 1", "class 2"))
+    found = incognita.evaluate(numbered, small_benchmark(), "msp", n_resamples=0)
+    assert "grid names no classes: they are taken in the order of the benchmark" in found.notes
+    plain = incognita.evaluate(CellDetector(), small_benchmark(), "msp", n_resamples=0)
+    assert numbers(found.get("msp")) == numbers(plain.get("msp"))
 
 
 def test_classes_in_another_order_or_spelling_are_put_right():

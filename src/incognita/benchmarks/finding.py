@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 from os import PathLike, fspath
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from incognita.benchmarks.definition import Definition
@@ -24,6 +25,11 @@ class Found(NamedTuple):
     path: Path
     is_shipped: bool
     content_hash: str
+
+    @property
+    def typed(self) -> str:
+        """What a command takes for the benchmark: a name of ours, or the path of the file."""
+        return self.definition.name if self.is_shipped else quote(str(self.path))
 
 
 def list_benchmarks(pattern: str = "*") -> list[str]:

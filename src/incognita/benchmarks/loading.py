@@ -15,7 +15,7 @@ from incognita.benchmarks.definition import Definition
 from incognita.benchmarks.finding import Found, find_definition
 from incognita.benchmarks.finding import list_benchmarks as list_benchmarks
 from incognita.benchmarks.guards import refuse_known_classes, refuse_overlaps
-from incognita.benchmarks.notes import notes_of
+from incognita.benchmarks.notes import notes_of, notes_on_repeats
 from incognita.benchmarks.opened import OpenedSet, Surroundings
 from incognita.benchmarks.opening import open_set
 from incognita.benchmarks.readers.content_hashes import user_cache_dir
@@ -59,11 +59,12 @@ Did you mean openood/cifar10?
     definition = found.definition
     around = surroundings(found, data, None if cache_dir is None else Path(cache_dir))
     opened = [open_set(entry, around) for entry in definition.set]
-    _refuse_emptiness(definition, opened, around.data)
+    _refuse_emptiness(found, opened, around.data)
     refuse_overlaps(opened, definition.name)
     refuse_known_classes(opened, around)
     datasets = {each.entry.name: each.dataset for each in opened if each.dataset is not None}
     notes = [note for each in opened for note in notes_of(each, around.classes)]
+    notes += notes_on_repeats(opened)
     facts = _facts(found, opened, around)
     if limit is not None:
         more = 10 if definition.task == "classification" else 1
@@ -103,7 +104,8 @@ def surroundings(
         classes = _class_names(folder / classes)
     has_names = not isinstance(classes, int)
     names = tuple(str(k) for k in range(classes)) if isinstance(classes, int) else tuple(classes)
-    return Surroundings(definition.name, folder, names, has_names, cache_dir or user_cache_dir())
+    cache_dir = cache_dir or user_cache_dir()
+    return Surroundings(definition.name, folder, names, has_names, cache_dir, found.typed)
 
 
 def _class_names(path: Path) -> list[str]:
@@ -116,7 +118,7 @@ def _class_names(path: Path) -> list[str]:
     return names
 
 
-def _refuse_emptiness(definition: Definition, opened: Sequence[OpenedSet], data: Path) -> None:
+def _refuse_emptiness(found: Found, opened: Sequence[OpenedSet], data: Path) -> None:
     there = {each.entry.role for each in opened if each.dataset is not None}
     if "test" not in there:
         lack = "known image to test"
@@ -125,8 +127,8 @@ def _refuse_emptiness(definition: Definition, opened: Sequence[OpenedSet], data:
     else:
         return
     raise MissingDataError(
-        f"{data} holds no {lack} of {definition.name}; `incognita data plan {definition.name}` "
-        f"says what belongs there, `incognita data check {definition.name}` what is missing."
+        f"{data} holds no {lack} of {found.definition.name}; `incognita data plan {found.typed}` "
+        f"says what belongs there, `incognita data check {found.typed}` what is missing."
     )
 
 

@@ -51,6 +51,7 @@ class Surroundings:
         classes: Names of the known classes; their numbers where there are no names.
         has_names: Whether the classes have names.
         cache_dir: Where hashes of files are remembered.
+        named: What people type to name the benchmark, where that is not its name.
     """
 
     benchmark: str
@@ -58,3 +59,9 @@ class Surroundings:
     classes: Sequence[str]
     has_names: bool = True
     cache_dir: Path | None = None
+    named: str | None = None
+
+    @property
+    def typed(self) -> str:
+        """What a command takes for the benchmark."""
+        return self.named or self.benchmark

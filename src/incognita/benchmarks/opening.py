@@ -88,7 +88,7 @@ def _open_imglist(entry: ImglistSet, around: Surroundings) -> OpenedSet:
         raise InvalidDataError(
             f"{path} lists {len(listed.paths):,} images, but set {entry.name!r} of "
             f"{around.benchmark} has {entry.count:,}; it is another version of the list: get the "
-            f"one that `incognita data plan {around.benchmark}` names."
+            f"one that `incognita data plan {around.typed}` names."
         )
     _check_labels(entry, listed.labels, around)
     return _present_part(entry, around, listed)

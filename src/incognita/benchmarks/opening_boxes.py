@@ -1,11 +1,15 @@
 """From an entry of a detection benchmark to its images and boxes that are really there."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 
 from incognita.benchmarks.class_names import find_spelling, plain
 from incognita.benchmarks.opened import OpenedSet, Surroundings
 from incognita.benchmarks.readers.coco_classes import CategoryRoles
 from incognita.benchmarks.readers.coco_images import CocoDataset, CocoFile, find_files, is_in_fold
+from incognita.benchmarks.readers.images import real_paths
 from incognita.benchmarks.set_entries import CocoSet, TerraScenesSet
 from incognita.containers.classes import Role
 from incognita.containers.detection import BoxTruth
@@ -29,7 +33,7 @@ def open_coco(entry: CocoSet, around: Surroundings) -> OpenedSet:
         raise InvalidDataError(
             f"{file.path} lists {len(places):,} images{_of_fold(entry)}, but set {entry.name!r} of "
             f"{around.benchmark} has {entry.count:,}; it is another version of the file: get the "
-            f"one that `incognita data plan {around.benchmark}` names, or correct the count."
+            f"one that `incognita data plan {around.typed}` names, or correct the count."
         )
     return _present_part(entry, around, file, places)
 
@@ -46,17 +50,44 @@ def _present_part(
     missing = tuple(str(folder / paths[k]) for k in np.flatnonzero(~is_there)[:FIRST])
     if not is_there.any():
         return OpenedSet(entry, None, len(places), missing)
+    present = tuple(path for path, there in zip(paths, is_there, strict=True) if there)
+    _refuse_one_file_twice(file, folder, present)
     dataset = CocoDataset(
         entry.name,
         folder,
-        tuple(path for path, there in zip(paths, is_there, strict=True) if there),
+        present,
         cache_dir=around.cache_dir,
         file=file,
         record_ids=file.content.truth.image_ids[places[is_there]],
+        sizes=file.content.sizes[places[is_there]],
     )
     notes = _check_names(entry, around, file, dataset.truth())
+    notes += _boxes_outside(entry, dataset)
     shown = _classes_shown(dataset.truth())
     return OpenedSet(entry, dataset, len(places), missing, object_classes=shown, notes=notes)
+
+
+def _refuse_one_file_twice(file: CocoFile, folder: Path, paths: Sequence[str]) -> None:
+    """Refuse two records of one picture, however they spell its path."""
+    first: dict[str, str] = {}
+    for path, real in zip(paths, real_paths(folder, paths), strict=True):
+        if first.setdefault(real, path) != path:
+            raise InvalidDataError(
+                f"{file.path} has two images, {first[real]} and {path}, which are one file, "
+                f"{real}; keep one of them, with the boxes of both."
+            )
+
+
+def _boxes_outside(entry: CocoSet, dataset: CocoDataset) -> tuple[str, ...]:
+    """Say how many boxes no detector can find, because they lie beside their image."""
+    truth = dataset.truth()
+    ends = np.where(dataset.sizes > 0, dataset.sizes, np.inf)[truth.image_index]
+    is_outside = (truth.xyxy[:, :2] >= ends).any(axis=1) | (truth.xyxy[:, 2:] < 0).any(axis=1)
+    if not (n := int(is_outside.sum())):
+        return ()
+    what = f"of {len(truth):,} boxes {'lies' if n == 1 else 'lie'} wholly outside"
+    where = dataset.image_ids[truth.image_index[is_outside.argmax()]]
+    return (f"{entry.name}: {n:,} {what} the image, such as one of {where}",)
 
 
 def _classes_shown(truth: BoxTruth) -> frozenset[str]:

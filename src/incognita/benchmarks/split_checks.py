@@ -24,6 +24,11 @@ def problems_of(splits: Splits, *, unsized: Sequence[str] = ()) -> list[str]:
         )
     if counts or not splits.rules.expected:
         problems += _list_problems(splits, frozenset(unsized))
+    if not (problems or counts or sum(splits.counts.values())):
+        problems.append(
+            f"the rules leave no unknown image of the {len(splits.base.images):,} there are; list "
+            f"fewer categories as known or removed, or send the rest to a split"
+        )
     return problems + counts
 
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from incognita.benchmarks.class_names import plain
 from incognita.benchmarks.readers.annotations import save_annotations
-from incognita.benchmarks.readers.files import replacing_text
+from incognita.benchmarks.readers.files import load_json, replacing_text
 from incognita.benchmarks.split_checks import notes_of, problems_of
 from incognita.benchmarks.split_rules import SPLITS, Split
 from incognita.benchmarks.splits import Splits
-from incognita.errors import InvalidDataError
+from incognita.errors import InvalidDataError, MissingDataError
 
 MANIFEST, BENCHMARK, KNOWN = "manifest.json", "benchmark.toml", "known.json"
 SOURCES = ("coco-", "openimages-")
@@ -119,8 +119,14 @@ def save_builds(builds: Sequence[Build], out: Path, *, head: Head | None, versio
         file.write("\n".join(_benchmark(builds, head, out)) + "\n")
 
 
-def refuse_overwriting(out: Path, *inputs: Path | None) -> None:
-    """Refuse a folder in which an input has the name of a file that would be written."""
+def refuse_overwriting(out: Path, *inputs: Path | None, sources: Sequence[str] = ("",)) -> None:
+    """Refuse a folder in which an input or a file of others would be written over or deleted.
+
+    Args:
+        out: The folder; one with a manifest of an earlier build is ours.
+        inputs: Files that are read.
+        sources: What the names of the files begin with that would be written.
+    """
     written = {MANIFEST, BENCHMARK, KNOWN}
     written |= {f"{start}{split}.json" for split in SPLITS for start in ("", *SOURCES)}
     for path in inputs:
@@ -130,6 +136,23 @@ def refuse_overwriting(out: Path, *inputs: Path | None) -> None:
             raise InvalidDataError(
                 f"{path} would be overwritten, since --out is its folder; name another folder."
             )
+    names = [f"{start}{split}.json" for start in sources for split in SPLITS]
+    names += [BENCHMARK, *([KNOWN] if "" in sources else []), MANIFEST]
+    there = [name for name in names if os.path.lexists(out / name)]
+    if there and not _is_ours(out / MANIFEST):
+        raise InvalidDataError(
+            f"{out / there[0]} would be overwritten or deleted, but {out} is not the folder of an "
+            f"earlier build (its {MANIFEST} would say so); name another folder."
+        )
+
+
+def _is_ours(manifest: Path) -> bool:
+    """Say whether an earlier build has written this file."""
+    try:
+        content = load_json(manifest)
+    except (InvalidDataError, MissingDataError, OSError):
+        return False
+    return isinstance(content, dict) and {"format", "incognita", "builds"} <= content.keys()
 
 
 def save_known(build: Build, path: Path) -> None:

@@ -104,7 +104,9 @@ def fmiyc_command(
         raise InvalidDataError(
             "There is nothing to build from; give --coco-annotations, --openimages or both."
         )
-    refuse_overwriting(out, coco_annotations, coco_train, ids)
+    inputs = {"coco-": coco_annotations, "openimages-": openimages}
+    sources = [start for start, given in inputs.items() if given is not None]
+    refuse_overwriting(out, coco_annotations, coco_train, ids, sources=sources)
     builds = []
     with steps_on_stderr() as on_step:
         if coco_annotations is not None:

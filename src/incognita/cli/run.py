@@ -76,7 +76,8 @@ ConfidenceThreshold = Annotated[
 UnknownThreshold = Annotated[
     str | None,
     typer.Option(
-        rich_help_panel=_BOXES, help="How tau is chosen: quantile (default), gaussian, a number."
+        rich_help_panel=_BOXES,
+        help="How tau is chosen: quantile (default), gaussian, harmonic-mean, or a number.",
     ),
 ]
 InPrecision = Annotated[
@@ -122,8 +123,9 @@ def run_command(
 
     Example: incognita run terra/standard --methods all
 
-    Exit codes: 0 done; 2 wrong usage; 3 data missing; 4 finished without some images or methods;
-    130 interrupted, and the same command goes on where it was.
+    Exit codes: 0 done, also where a note says that images are missing; 2 wrong usage; 3 data
+    missing; 4 finished, but images could not be used or methods failed, which are named; 130
+    interrupted, and the same command goes on where it was.
     """
     from incognita.cli import collect_garbage_again, import_everything_again
 
@@ -173,8 +175,8 @@ def _boxes(
         score_floor,
         max_per_image,
         nms_iou,
-        confidence_threshold or "f1",
-        unknown_threshold or "quantile",
+        "f1" if confidence_threshold is None else confidence_threshold,
+        "quantile" if unknown_threshold is None else unknown_threshold,
     )
 
 

@@ -15,6 +15,7 @@ from torch.nn.functional import log_softmax
 
 from incognita.containers.needs import PerturbedCopy
 from incognita.errors import InvalidDataError
+from incognita.extraction.found_checks import FoundChecks
 from incognita.extraction.loading import Inputs
 from incognita.extraction.module_state import exact_on, restoring
 from incognita.extraction.records import LAYERS, OUTPUTS, PassCount, Settings, Wanted
@@ -27,11 +28,7 @@ PLACE = "place"  # the boxes again in every group, so that groups recorded apart
 
 def check_boxes_wanted(detector: Detector, wanted: Wanted, settings: Settings) -> None:
     """Refuse what a detector cannot be asked for, before it is run."""
-    if settings.precision != "float32":
-        raise InvalidDataError(
-            f"{settings.precision} was asked for, but detectors are run in float32: boxes are "
-            f"chosen by comparing numbers that differ in their last bits."
-        )
+    refuse_half_precision(settings)
     for probe in wanted.probes:
         if not isinstance(probe, PerturbedCopy):
             raise InvalidDataError(
@@ -40,6 +37,15 @@ def check_boxes_wanted(detector: Detector, wanted: Wanted, settings: Settings) -
     if (wanted.layers or wanted.probes) and not detector.layers:
         raise InvalidDataError(
             f"Layers are asked for, but {detector.name} records none; name some when wrapping it."
+        )
+
+
+def refuse_half_precision(settings: Settings) -> None:
+    """Refuse to run a detector in anything but float32."""
+    if settings.precision != "float32":
+        raise InvalidDataError(
+            f"{settings.precision} was asked for, but detectors are run in float32: boxes are "
+            f"chosen by comparing numbers that differ in their last bits."
         )
 
 
@@ -70,6 +76,7 @@ class DetectorNetwork:
         detector.module.to(self.device)
         self._pixel_std = detector.pixel_std.to(self.device, torch.float32).view(1, -1, 1, 1)
         self.passes = PassCount()
+        self._checks = FoundChecks(detector)
 
     def record(self, inputs: Inputs, wanted: Wanted) -> Recorded:
         """Run the detector on a batch and give the columns of each group, image by image."""
@@ -100,6 +107,7 @@ class DetectorNetwork:
         with torch.set_grad_enabled(bool(copies)):
             watched = batch.detach().requires_grad_() if copies else batch
             out = self._forward(watched, sizes, layers=wanted.layers)
+            self._checks.check(out, len(batch), layers=wanted.layers)
             gradient = self._gradient(out, watched) if copies else None
         with torch.no_grad():
             groups = _base_groups(out, wanted)

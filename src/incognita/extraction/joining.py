@@ -82,6 +82,11 @@ class _Table:
         if not kept:
             return
         last = self._filled + sum(kept.values())
+        if self._filled and set(shard.columns) != set(self.columns):
+            raise InvalidDataError(
+                f"Some images have {sorted(set(shard.columns) ^ set(self.columns))[0]} and others "
+                f"do not; let the model give it for all or for none."
+            )
         is_kept = None if tuple(kept) == shard.rows else _rows_of(shard, kept)
         for name, column in shard.columns.items():
             part = column if is_kept is None else column[is_kept]

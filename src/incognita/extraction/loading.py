@@ -17,7 +17,7 @@ from incognita.models.detector import Prepared
 Inputs = Tensor | tuple[Prepared, ...]
 _AHEAD = 2  # batches in the making while the network works on one
 _IMAGES_PER_TASK = 16
-_LONGEST_REASON = 300
+LONGEST_REASON = 300
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ class Loader:
         except MemoryError:  # says nothing about the image
             raise
         except Exception as error:  # whatever a file or a decoder may raise
-            return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LONGEST_REASON]
+            return f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST_REASON]
         if inputs is None:
             return fault
         if not isinstance(inputs, Tensor | Prepared):

@@ -8,7 +8,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from incognita.extraction.loading import Inputs, LoadedBatch, Loader
+from incognita.errors import IncognitaError
+from incognita.extraction.loading import LONGEST_REASON, Inputs, LoadedBatch, Loader
 from incognita.extraction.records import PassCount, ShardGroup, ShardJob, Wanted
 
 Columns = dict[str, Tensor]
@@ -71,13 +72,29 @@ class ShardRunner:
     def _add(self, batch: LoadedBatch, drafts: dict[str, "_Draft"]) -> None:
         for draft in drafts.values():
             draft.broken |= batch.broken
-        if batch.inputs is None:
+        if batch.inputs is not None:
+            self._add_rows(batch.rows, batch.inputs, drafts)
+
+    def _add_rows(self, rows: tuple[int, ...], inputs: Inputs, drafts: dict[str, "_Draft"]) -> None:
+        """Run images together; if the network fails, one by one, to tell which it fails on."""
+        wanted, passes = self.wanted.only(frozenset(drafts)), self.network.passes
+        try:
+            with self.turn, self.network.exact():
+                groups, counts = self.network.record(inputs, wanted)
+                groups = {name: _on_host(columns) for name, columns in groups.items()}
+        except Exception as error:  # whatever a network may raise
+            if _is_of_the_run(error):
+                raise
+            self.network.passes = passes
+            if len(rows) > 1:
+                for k in range(len(rows)):
+                    self._add_rows(rows[k : k + 1], inputs[k : k + 1], drafts)
+                return
+            for draft in drafts.values():
+                draft.broken[rows[0]] = _failure(error)
             return
-        with self.turn, self.network.exact():
-            groups, counts = self.network.record(batch.inputs, self.wanted.only(batch.job.groups))
-            groups = {name: _on_host(columns) for name, columns in groups.items()}
         for group, columns in groups.items():
-            drafts[group].add(batch.rows, columns, counts)
+            drafts[group].add(rows, columns, counts)
 
 
 @dataclass(eq=False)
@@ -120,6 +137,19 @@ class _Draft:
         columns = {name: torch.cat([part[name] for part in self.parts]) for name in names}
         counts = None if self.counts is None else tuple(self.counts)
         return ShardGroup(tuple(self.rows), columns, dict(sorted(self.broken.items())), counts)
+
+
+def _is_of_the_run(error: Exception) -> bool:
+    """Tell errors that say nothing about an image: of memory, of the device, of an adapter."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError | IncognitaError):
+        return True
+    return any(words in str(error) for words in ("CUDA error", "allocate memory"))
+
+
+def _failure(error: Exception) -> str:
+    """Say in one line that and how the network failed."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"the network failed on it: {text}"[:LONGEST_REASON]
 
 
 def _on_host(columns: Columns) -> Columns:

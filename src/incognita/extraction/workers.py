@@ -12,12 +12,12 @@ one thread has as many batches at once as workers.
 import os
 import pickle
 import signal
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -40,6 +40,8 @@ from incognita.extraction.records import (
 from incognita.extraction.shards import Progress, Runnable, ShardRunner
 from incognita.models.adapter import Classifier
 from incognita.models.detector import Detector, finds_objects
+from incognita.models.importing import importable
+from incognita.models.sending import source_of
 
 _MOST_THREADS = 8
 
@@ -101,7 +103,14 @@ def run_in_workers(
     at_once = max(1, n_cores() // torch.get_num_threads())
     # the GPU arranges turns by itself
     turns = context.Semaphore(task.settings.workers if is_cuda else at_once)
-    shared = (_pickled(task), shards, list(jobs), context.Value("q", 0), turns)
+    shared = (
+        source_of(task.model),
+        _pickled(task),
+        shards,
+        list(jobs),
+        context.Value("q", 0),
+        turns,
+    )
     workers: dict[Connection, SpawnProcess] = {}
     try:
         for _ in range(min(task.settings.workers, len(jobs))):
@@ -155,12 +164,18 @@ def _listen(workers: dict[Connection, SpawnProcess], on_progress: Progress) -> P
             elif isinstance(message, PassCount):
                 passes = passes.plus(message)
                 open_pipes.discard(pipe)
+            elif isinstance(message, InvalidDataError):  # as it would be raised here
+                raise message
             else:
-                raise WorkerError(f"A worker process failed; finished shards are kept.\n{message}")
+                raise WorkerError(
+                    f"A worker process failed with {message}; finished shards are kept, so start "
+                    f"again when this is corrected."
+                )
     return passes
 
 
 def _work(
+    source: Path | None,
     pickled: bytes,
     shards: StoredShards,
     jobs: Sequence[ShardJob],
@@ -173,11 +188,14 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends its workers
     torch.set_num_threads(n_threads)
     try:
-        runner = pickle.loads(pickled).runner(turns)
+        with importable(source):  # a class of the model may stand there
+            runner = pickle.loads(pickled).runner(turns)
         runner.run(_dealt(jobs, counter), shards.write, pipe.send)
         pipe.send(runner.network.passes)
-    except Exception:
-        pipe.send(traceback.format_exc())
+    except InvalidDataError as error:
+        pipe.send(InvalidDataError(str(error)))
+    except Exception as error:
+        pipe.send(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def _dealt(jobs: Sequence[ShardJob], counter: Any) -> Iterator[ShardJob]:

@@ -148,7 +148,7 @@ class PerHead(Method):
             parts = (known,) if validation is known else (known, validation)
             self.largest_ = self._largest_score(parts)
             notes.append(f"Rows there get {self.largest_:.4g}, the largest score of known rows.")
-        self.notes_ = " ".join(notes)
+        self.notes_ = f"{self.title}: {' '.join(notes)}" if notes else ""
 
     def _fit_head(
         self,

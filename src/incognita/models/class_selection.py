@@ -19,8 +19,10 @@ from incognita.models.detector import (
     FoundBoxes,
     HeadKind,
     Prepared,
+    check_classes,
+    gives_features,
 )
-from incognita.models.sending import Sendable
+from incognita.models.sending import Sendable, source_of
 from incognita.shapes import Float, Shaped
 
 
@@ -44,12 +46,18 @@ class SelectedClasses(Sendable):
     shares_features: bool
     head_reason: str | None
     source: Path | None = None
+    note: str | None = None  # what a reader of its numbers must be told
 
     @property
     def heads(self) -> tuple[Head, ...]:
         """The rows of the chosen classes of each linear layer."""
         rows = list(self.places)
         return tuple(Head(each.weight[rows], each.bias[rows]) for each in self.inner.heads)
+
+    @property
+    def has_features(self) -> bool:
+        """Whether the inner detector gives features."""
+        return gives_features(self.inner)
 
     @property
     def layers(self) -> Sequence[str]:
@@ -83,9 +91,10 @@ class SelectedClasses(Sendable):
         inner = self.inner.with_rules(
             score_floor=score_floor, max_per_image=max_per_image, nms_iou=nms_iou
         )
-        return select_classes(inner, self.class_names, self.places)
+        return select_classes(inner, self.class_names, self.places, note=self.note)
 
     def _chosen(self, image: FoundBoxes) -> FoundBoxes:
+        check_classes(image, len(self.inner.class_names), self.name)
         places = torch.tensor(self.places, device=image.class_ids.device)
         new_id = torch.full((len(self.inner.class_names),), -1, device=places.device)
         new_id[places] = torch.arange(len(places), device=places.device)
@@ -100,7 +109,11 @@ class SelectedClasses(Sendable):
 
 
 def select_classes(
-    detector: Detector, class_names: Sequence[str], places: Sequence[int]
+    detector: Detector,
+    class_names: Sequence[str],
+    places: Sequence[int],
+    *,
+    note: str | None = None,
 ) -> SelectedClasses:
     """Keep some classes of a detector under these names.
 
@@ -108,6 +121,7 @@ def select_classes(
         detector: What is run.
         class_names: Their names from now on.
         places: Where they stand among the detector's classes, each once.
+        note: What a reader of its numbers must be told.
     """
     n = len(detector.class_names)
     if len(set(places)) != len(places) or len(places) != len(class_names):
@@ -131,5 +145,6 @@ def select_classes(
         head_kind=detector.head_kind,
         shares_features=detector.shares_features,
         head_reason=detector.head_reason,
-        source=getattr(detector, "source", None),
+        source=source_of(detector),
+        note=note,
     )

@@ -124,6 +124,8 @@ class Detector(Protocol):
     give the logits (the rows of background left out): one, one per level or anchor, or none, and
     then `head_reason` says why. `shares_features` says whether the features of all heads lie in
     one space. `layers` names the recorded maps: `latent/…` first, then `shortcut/…`.
+
+    A detector may have one attribute more, `has_features`; see `gives_features`.
     """
 
     name: str
@@ -165,6 +167,30 @@ class Detector(Protocol):
         nms_iou: float | None = None,
     ) -> "Detector":
         """Give the same detector with other rules; what is None stays."""
+
+
+def gives_features(detector: Detector) -> bool:
+    """Say whether the boxes of a detector come with features.
+
+    They do if it has heads, which see them, and also otherwise unless it says
+    `has_features = False`.
+    """
+    return bool(detector.heads) or bool(getattr(detector, "has_features", True))
+
+
+def check_classes(image: FoundBoxes, n_classes: int, detector: str) -> None:
+    """Refuse logits and class ids that are not of so many classes; background is none of them."""
+    if tuple(image.logits.shape[1:]) != (n_classes,):
+        raise InvalidDataError(
+            f"{detector} gave logits of shape {list(image.logits.shape)} for its {n_classes} "
+            f"classes; give one column per class, and background, which is no class, apart."
+        )
+    outside = image.class_ids[(image.class_ids < 0) | (image.class_ids >= n_classes)]
+    if len(outside):
+        raise InvalidDataError(
+            f"{detector} gave a box the class id {int(outside[0])}, but its classes are 0 to "
+            f"{n_classes - 1}; correct its forward."
+        )
 
 
 def finds_objects(model: object) -> TypeGuard[Detector]:

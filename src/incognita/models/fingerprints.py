@@ -1,5 +1,6 @@
 """Short texts that change whenever a network or a preprocessing function could act differently."""
 
+import dis
 import functools
 import hashlib
 import inspect
@@ -17,13 +18,15 @@ from incognita.models.preprocessing import FromPIL, Preprocessing
 # code of these changes with a version, not with an edit of the user
 _LIBRARIES = {"torch", "torchvision", "timm", "transformers", "ultralytics"}
 _LIBRARIES |= {"incognita", "builtins", "numpy"}
+_BOOKKEEPING = set(vars(nn.Module()))
 
 
 def hash_weights(module: nn.Module) -> str:
     """Give the sha256 of a network: names, types, shapes and bytes of parameters and buffers.
 
-    The structure that `repr` shows and the code of classes of the user's own count too: two
-    networks that share all weights and differ in a stride or an activation are different models.
+    The structure that `repr` shows, and of classes of the user's own the code and the plain
+    attributes count too: two networks that share all weights and differ in a stride or a
+    temperature are different models. What `forward` itself sets (a counter, a cache) does not.
     Reads the memory of the tensors in place, about a second per 1.5 GB.
 
     >>> layer = nn.Linear(2, 2)
@@ -61,9 +64,13 @@ def describe_callable(function: Callable[..., Any]) -> str:
 
 def _hash_module(module: nn.Module, seen: set[int]) -> str:
     digest = hashlib.sha256(_without_addresses(repr(module)).encode())
+    seen |= {id(each) for each in module.modules()}  # an attribute may lead back to them
     for kind in sorted({type(each) for each in module.modules()}, key=lambda kind: kind.__name__):
         if _root(kind) not in _LIBRARIES:
             digest.update(_describe(kind, seen).encode())
+    for name, each in module.named_modules():
+        if settings := _settings(each):
+            digest.update(f"{name} {_describe(settings, seen)};".encode())
     for name, tensor in _tensors(module):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)};".encode())
         if tensor.numel():
@@ -74,6 +81,40 @@ def _hash_module(module: nn.Module, seen: set[int]) -> str:
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from module.named_parameters()
     yield from module.named_buffers()
+
+
+def _settings(module: nn.Module) -> dict[str, Any]:
+    """Give the plain attributes of a module of the user's own, and `forward` if it was replaced.
+
+    Left out is what a call changes: what the code behind `forward` sets, and private containers,
+    which it may fill.
+    """
+    attributes = {k: v for k, v in vars(module).items() if k not in _BOOKKEEPING}
+    if _root(type(module)) in _LIBRARIES:
+        return {name: value for name, value in attributes.items() if name == "forward"}
+    changing = _set_behind("forward", type(module), set())
+    return {
+        name: value
+        for name, value in attributes.items()
+        if name not in changing
+        and not (name.startswith("_") and isinstance(value, dict | list | set))
+    }
+
+
+def _set_behind(name: str, kind: type, visited: set[str]) -> set[str]:
+    """Give the attributes that a method sets, itself or through other methods of its class."""
+    method = inspect.unwrap(getattr(kind, name, None))  # type: ignore[arg-type]
+    if name in visited or not isinstance(method, FunctionType):
+        return set()
+    visited.add(name)
+    found = _stored_names(method.__code__)
+    return found.union(*(_set_behind(n, kind, visited) for n in _names_in(method.__code__)))
+
+
+def _stored_names(code: CodeType) -> set[str]:
+    inner = (_stored_names(each) for each in code.co_consts if isinstance(each, CodeType))
+    own = {each.argval for each in dis.get_instructions(code) if each.opname == "STORE_ATTR"}
+    return own.union(*inner)
 
 
 def _bytes_of(tensor: Tensor) -> Any:
@@ -87,7 +128,8 @@ def _describe(value: Any, seen: set[int]) -> str:
     Functions, classes and objects are followed once each: they may hold each other.
     """
     if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
+        data = _bytes_of(value) if value.numel() else b""
+        return f"tensor({value.dtype},{list(value.shape)},{hashlib.sha256(data).hexdigest()})"
     if isinstance(value, np.ndarray):
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         return f"array({value.dtype},{value.shape},{digest})"

@@ -15,7 +15,7 @@ from incognita.models.detector import Detector
 from incognita.models.detector_wrapping import is_detector, wrap_detector
 from incognita.models.importing import importable
 from incognita.models.options import ModelOptions
-from incognita.models.sending import Sendable
+from incognita.models.sending import note_source
 from incognita.models.wrapping import wrap_classifier
 
 _LIBRARIES = {
@@ -106,8 +106,7 @@ def _from_file(path: Path, function: str, options: ModelOptions) -> Classifier |
             raise unknown_name(f"function of {path.name}", function, functions)
         made = _called(functions[function], function, path)
         model = _finished(made, function, options)
-    if isinstance(model, Sendable):
-        model.source = path
+    note_source(model, path)
     return model
 
 

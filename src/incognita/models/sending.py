@@ -4,9 +4,13 @@ import pickle
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from incognita.errors import InvalidDataError
 from incognita.models.importing import importable
+
+# of adapters of the user's own; by class, because other rules make another object
+_SOURCES: WeakKeyDictionary[type, Path] = WeakKeyDictionary()
 
 
 class Sendable:
@@ -35,6 +39,19 @@ class Sendable:
                 f"{self.name} cannot be sent to another process ({error}); define its network and "
                 f"preprocessing at the top of a file, not in a function or as a lambda."
             ) from error
+
+
+def note_source(model: object, path: Path) -> None:
+    """Remember the file of the user that a model comes from."""
+    if isinstance(model, Sendable):
+        model.source = path
+    else:
+        _SOURCES[type(model)] = path
+
+
+def source_of(model: object) -> Path | None:
+    """Give the file that another process must import before it can have the model, if any."""
+    return model.source if isinstance(model, Sendable) else _SOURCES.get(type(model))
 
 
 def _unpickled(source: Path | None, state: bytes) -> Sendable:

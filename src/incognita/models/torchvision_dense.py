@@ -87,6 +87,9 @@ class Dense:
     def head_reason(self, module: nn.Module) -> str | None:
         return next(filter(None, map(conv_reason, _class_convs(module))), None)
 
+    def has_features(self, module: nn.Module) -> bool:
+        return self.head_reason(module) is None
+
     def latent(self, module: Any) -> str:
         stages = stages_of(module.backbone)
         last = len(stages) - 1
@@ -131,7 +134,7 @@ class Dense:
         xyxy = clip_boxes_to_image(decoded, image.size)
         kept = surest(xyxy, image.confidence[source, labels], labels, rules)
         source, labels = source[kept], labels[kept]
-        is_linear = self.head_reason(module) is None
+        is_linear = self.has_features(module)
         return Kept(
             xyxy=xyxy[kept],
             confidence=image.confidence[source, labels],

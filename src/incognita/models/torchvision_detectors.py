@@ -77,6 +77,11 @@ class TorchvisionDetector(Sendable):
         return tuple(Head(each.weight[first:], each.bias[first:]) for each in heads)
 
     @property
+    def has_features(self) -> bool:
+        """Whether boxes come with what the class layer saw."""
+        return self.family.has_features(self.module)
+
+    @property
     def layers(self) -> tuple[str, ...]:
         """The names of the layers whose maps are recorded."""
         return tuple(each.layer for each in self.sources)

@@ -13,6 +13,8 @@ from incognita.shapes import Float, Int
 
 _RULES = {"score_thresh", "detections_per_img", "nms_thresh"}
 _BOOKKEEPING = set(vars(nn.Module()))
+_SET_BY_FORWARD = {"scales", "map_levels"}  # of the pooling over proposals, from the other settings
+_HOMES = ("torchvision.models.detection", "torchvision.ops")
 
 
 class Kept(NamedTuple):
@@ -51,6 +53,9 @@ class Family(Protocol):
 
     def head_reason(self, module: nn.Module) -> str | None:
         """Say why there are none, where there are none."""
+
+    def has_features(self, module: nn.Module) -> bool:
+        """Say whether boxes come with what the class layer saw."""
 
     def latent(self, module: nn.Module) -> str:
         """Name the submodule that LaRD reads."""
@@ -96,7 +101,8 @@ def settings_text(module: nn.Module) -> str:
 
 def _settings(part: object) -> dict[str, Any]:
     attributes = vars(part)
-    ignored = _BOOKKEEPING | _RULES if set(attributes) >= _RULES else _BOOKKEEPING
+    ignored = _BOOKKEEPING | _SET_BY_FORWARD
+    ignored |= _RULES if set(attributes) >= _RULES else set()
     return {name: _plain(each) for name, each in attributes.items() if name not in ignored}
 
 
@@ -113,4 +119,4 @@ def _plain(value: Any) -> Any:
 
 def _is_of_library(thing: object) -> bool:
     kinds = type(thing).__mro__
-    return any(kind.__module__.startswith("torchvision.models.detection") for kind in kinds)
+    return any(kind.__module__.startswith(_HOMES) for kind in kinds)

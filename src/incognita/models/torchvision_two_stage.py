@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torchvision.models.detection.faster_rcnn import (  # type: ignore[import-untyped]
+    FastRCNNPredictor,
+)
 from torchvision.models.detection.image_list import ImageList  # type: ignore[import-untyped]
 from torchvision.ops import clip_boxes_to_image, remove_small_boxes  # type: ignore[import-untyped]
 
@@ -14,6 +17,7 @@ from incognita.containers.classification import Head
 from incognita.errors import InvalidDataError
 from incognita.models.detector import DetectionRules, HeadKind
 from incognita.models.head_finding import head_of
+from incognita.models.modes import evaluating
 from incognita.models.taps import attach_input
 from incognita.models.torchvision_families import Kept, rules_of, surest
 from incognita.shapes import Float, Int
@@ -45,9 +49,14 @@ class TwoStage:
 
     def head_reason(self, module: nn.Module) -> str | None:
         layer = _class_layer(module)
-        if type(layer).forward is nn.Linear.forward:
+        if type(layer).forward is not nn.Linear.forward:
+            return f"{_CLASS_LAYER} is a {type(layer).__name__}, which is not linear."
+        if _gives_logits(module, layer):
             return None
-        return f"{_CLASS_LAYER} is a {type(layer).__name__}, which is not linear."
+        return f"The logits of the box predictor are not what {_CLASS_LAYER} gives."
+
+    def has_features(self, module: nn.Module) -> bool:
+        return True
 
     def latent(self, module: nn.Module) -> str:
         return "rpn.head.conv"
@@ -81,6 +90,24 @@ def _class_layer(module: nn.Module) -> Any:
             f"torchvision keeps the class layer; give the one of its box predictor that name."
         )
     return layer
+
+
+def _gives_logits(module: Any, layer: nn.Linear) -> bool:
+    """Say whether the class layer is the last step to the logits, by a call if need be."""
+    predictor = module.roi_heads.box_predictor
+    if type(predictor).forward is FastRCNNPredictor.forward and "forward" not in vars(predictor):
+        return True
+    given: list[Tensor] = []
+    hook = layer.register_forward_hook(lambda _, args, output: given.append(output))
+    tried = torch.linspace(-1, 1, 2 * layer.in_features).reshape(2, -1).to(layer.weight)
+    try:
+        with torch.no_grad(), evaluating(predictor):
+            logits = predictor(tried)[0]
+    except Exception:  # a predictor of the user's own that takes something else
+        return False
+    finally:
+        hook.remove()
+    return len(given) == 1 and logits.shape == given[0].shape and torch.equal(logits, given[0])
 
 
 def _kept(

@@ -24,12 +24,16 @@ CAPTION = (
     "called unknown with real objects. nOSE by objects, as the paper defines it; /box: nOSE by "
     "boxes with the labels and the threshold of the paper's code"
 )
+SEEN = (
+    "; silent: images without a box above t*, missed: unknown objects that no box overlaps, both "
+    "invisible to AUROC and FPR"
+)
 BOUNDS = ". ± half of the 95 % bootstrap interval over images"
 COVERAGE_CAPTION = (
     "silent: images without a box above t*; overlooked: unknown objects that no box overlaps. "
     "AUROC and FPR are blind to both"
 )
-_BY_BOX = "\n/box↓"
+_BY_BOX = "\n\n\n/box↓"
 
 
 def detection_table(
@@ -37,18 +41,24 @@ def detection_table(
 ) -> Group:
     """One row per method with both families of metrics, the groups side by side.
 
-    A narrow screen loses the intervals; a narrower one gets several tables below each other.
+    A narrow screen gets several tables below each other.
     """
-    are_there = any(_bounds(result, group) for result in results for group in groups)
+    has_bounds = any(_bounds(result, group) for result in results for group in groups)
     tables: list[Table] = []
     for at_most in range(len(groups), 0, -1):
         blocks = [groups[k : k + at_most] for k in range(0, len(groups), at_most)]
-        for has_bounds in (True, False) if are_there else (False,):
-            tables = [_block(results, block, has_bounds=has_bounds) for block in blocks]
-            tables[-1].caption = CAPTION + (BOUNDS if has_bounds else "")
-            if all(_natural_width(table) <= width for table in tables):
-                return Group(*tables)
-    return Group(*tables)  # no screen is that narrow: names are folded
+        tables = [_block(results, block) for block in blocks]
+        if all(_natural_width(table) <= width for table in tables):
+            break  # else no screen is that narrow: names are folded
+    tables[-1].caption = CAPTION + SEEN + (BOUNDS if has_bounds else "")
+    return Group(*tables)
+
+
+def _coverage(result: MethodResult, group: str) -> str:
+    """Say above AUROC what it cannot see: it is the same for every method."""
+    silent = value_of(result, "images_without_detection", group)
+    missed = value_of(result, "unknown_objects_without_detection", group)
+    return f"{group}\nsilent {_percent(silent)}\nmissed {_percent(missed)}"
 
 
 def _natural_width(table: Table) -> int:
@@ -63,24 +73,25 @@ def _bounds(result: MethodResult, group: str) -> str:
     return f" ±{50 * (found[0].high - found[0].low):.1f}"
 
 
-def _block(results: Sequence[MethodResult], groups: Sequence[str], *, has_bounds: bool) -> Table:
+def _block(results: Sequence[MethodResult], groups: Sequence[str]) -> Table:
     table = _table(padding=(0, 0))
-    _add_names(table, "\nmethod")
+    _add_names(table, "\n\n\nmethod")
     for group in groups:
         for place, metric in enumerate(BOTH_FAMILIES):
             arrow = get_metric(metric).direction.arrow
-            title = _below(group if place == 0 else "", f"{_title(metric)}{arrow}")
+            above = _coverage(results[0], group) if place == 0 else "\n\n"
+            title = _below(above, f"{_title(metric)}{arrow}")
             table.add_column(title, justify="right", no_wrap=True)
         table.add_column(_BY_BOX, justify="right", no_wrap=True, style="dim")
     for place, result in enumerate(results):
-        cells = [c for group in groups for c in _cells(result, group, has_bounds=has_bounds)]
+        cells = [c for group in groups for c in _cells(result, group)]
         table.add_row(Text(result.title, style="bold" if place == 0 else ""), *cells)
     return table
 
 
-def _cells(result: MethodResult, group: str, *, has_bounds: bool) -> list[str]:
+def _cells(result: MethodResult, group: str) -> list[str]:
     cells = [_percent(value_of(result, metric, group)) for metric in BOTH_FAMILIES]
-    cells[0] += _bounds(result, group) if has_bounds else ""
+    cells[0] += _bounds(result, group)
     by_box = value_of(result, "normalized_open_set_error", group, "fmiyc")
     return [*cells, _percent(by_box)]
 

@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 class ResultStore:
     """A folder of results: `<benchmark>/<model>/<method>-<hash of the identity>.json`.
 
-    The Parquet file beside each JSON holds one row per image: set, group, image_id, label,
-    predicted and unknown_score. Every number can be computed again from it.
+    The Parquet file beside each JSON holds one row per image of a classifier (set, group,
+    image_id, label, predicted, unknown_score) or per box of a detector (its place, confidence and
+    what it was called, too). Every number can be computed again from it.
     """
 
     root: Path
 
     def path(self, identity: Mapping[str, Any]) -> Path:
         """Say where the result with this identity lies, or would."""
-        name = f"{_plain(identity['method'])}-{identity_hash(identity)}.json"
+        name = f"{plain_name(identity['method'])}-{identity_hash(identity)}.json"
         return self.folder(identity) / name
 
     def folder(self, identity: Mapping[str, Any]) -> Path:
         """Say where the results of a benchmark and a model lie, or would."""
-        model = f"{_plain(identity['model'])}-{identity['weights'][:8]}"
-        return self.root / _plain(identity["benchmark"]) / model
+        model = f"{plain_name(identity['model'])}-{identity['weights'][:8]}"
+        return self.root / plain_name(identity["benchmark"]) / model
 
     def find(self, identity: Mapping[str, Any]) -> tuple[MethodResult, "polars.DataFrame"] | None:
         """Give a result and its scores if both are there and whole; None otherwise."""
@@ -62,6 +63,6 @@ class ResultStore:
         return path
 
 
-def _plain(name: str) -> str:
-    """A name that is safe as a folder: `openood/cifar10` becomes `openood-cifar10`."""
+def plain_name(name: str) -> str:
+    """Give a name that is safe as a folder: `openood/cifar10` becomes `openood-cifar10`."""
     return re.sub(r"[^A-Za-z0-9._+@-]+", "-", name).strip("-.") or "unnamed"

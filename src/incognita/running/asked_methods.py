@@ -99,7 +99,8 @@ class Offer:
 
     def _lacks_probe(self, probe: Probe) -> str | None:
         if self.is_of_boxes:
-            return f"{type(probe).__name__}, which is recorded of images, not of boxes"
+            what = "back to the input" if probe.backwards else "with changed maps"
+            return f"a pass of its own {what}, which is made of images, not of boxes"
         is_numerator = getattr(probe, "objective", "") == "numerator"
         if (isinstance(probe, Numerators) or is_numerator) and not self.has_numerators:
             return "a network whose logits are a quotient (wrap it with numerator=…)"
@@ -129,7 +130,7 @@ def ask(methods: Methods, offer: Offer) -> Asked:
     for name, method in named.items():
         if why := offer.lacks(method):
             raise InvalidDataError(
-                f"{name} needs {why}, which is not there. These still work: "
+                f"{name} needs {why}; there is none here. These still work: "
                 f"{', '.join(ask('all', offer).methods)}."
             )
     return Asked(named, {})

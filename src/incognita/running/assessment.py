@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.errors import InvalidDataError
+from incognita.extraction.probes import identity_of_classifier
 from incognita.extraction.records import CLASSIFIER_UNIT
 from incognita.methods.method import Method
 from incognita.results.method_result import TUNED, MethodResult
@@ -107,14 +108,15 @@ class Assessment:
         networks = self.passes.networks
         datasets = {part: each for part, each in learned_parts(self.benchmark).items() if each}
         datasets |= {f"{group}/{name}": each for group, name, each in tested_parts(self.benchmark)}
+        of_networks = [identity_of_classifier(each) for each in networks]
         return {
             "benchmark": self.benchmark.name,
             "version": self.benchmark.version,
             "data": {name: each.fingerprint()[:16] for name, each in datasets.items()},
             "classes": list(self.benchmark.classes),
             "model": "+".join(each.name for each in networks),
-            "weights": "+".join(each.weights_hash[:16] for each in networks),
-            "preprocessing": "+".join(each.preprocessing for each in networks),
+            "weights": "+".join(each["weights_hash"][:16] for each in of_networks),
+            "networks": of_networks,  # all of it, as in the key of their outputs
             "precision": self.account.settings.precision,
             "batch_size": self.account.settings.batch_size or CLASSIFIER_UNIT.batch_size,
             "limit": self.options.limit,

@@ -5,7 +5,7 @@ tau on a method's score says which of these are called unknown.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,16 @@ import numpy as np
 import torch
 
 from incognita.benchmarks.benchmark import Benchmark
-from incognita.benchmarks.readers.files import replacing
 from incognita.containers.classification import ClassifierOutputs
 from incognita.decisions.score_policies import HarmonicMean, KnownGaussian
 from incognita.decisions.thresholds import ConfidenceThreshold, ScorePolicy, UnknownThreshold
 from incognita.errors import InvalidDataError
+from incognita.extraction.detector_network import identity_of_detector
 from incognita.extraction.records import DETECTOR_UNIT
 from incognita.methods.families import family_of
 from incognita.methods.method import Method
 from incognita.methods.per_head import PerHead
+from incognita.models.class_selection import SelectedClasses
 from incognita.results.method_result import TUNED, MethodResult
 from incognita.results.result import Result
 from incognita.results.result_store import ResultStore
@@ -37,7 +38,7 @@ from incognita.running.box_measuring import (
     measure_detector,
     measure_method,
 )
-from incognita.running.box_pictures import PICTURES, picture_sheet
+from incognita.running.box_pictures import draw_pictures, picture_folder
 from incognita.running.box_rows import VALIDATION, BoxRows
 from incognita.running.contest import Contest
 from incognita.running.method_identity import code_of, describe
@@ -65,10 +66,13 @@ class BoxAssessment:
         records = self._stored(shared)
         left = {n: m for n, m in self.asked.methods.items() if not self._has(records, n, m)}
         failed: dict[str, str] = {}
+        notes: list[str] = []
         if left:
             contest = self._contest(left, on_step)
-            records |= self._measured(contest, shared, on_step)
+            decided = self._decided(contest)
+            records |= self._measured(contest, decided, shared, on_step)
             failed = contest.failed
+            notes = self._draw(records, decided, shared)
         if not records:
             reasons = "; ".join(f"{name}: {why}" for name, why in failed.items())
             raise InvalidDataError(f"No method could be run. {reasons}")
@@ -80,8 +84,10 @@ class BoxAssessment:
             skipped=self.asked.skipped,
             failed=failed,
             broken=self._broken(records.values()),
-            notes=tuple(dict.fromkeys(n for record in records.values() for n in record.notes)),
-            facts=self._facts(shared),
+            notes=tuple(
+                dict.fromkeys([*(n for each in records.values() for n in each.notes), *notes])
+            ),
+            facts=self._facts(shared) | {"pictures": self._pictures(records, shared)},
         )
 
     def _contest(
@@ -99,13 +105,14 @@ class BoxAssessment:
     def _measured(
         self,
         contest: Contest,
+        every: Mapping[str, Decided],
         shared: Mapping[str, Any],
         on_step: Callable[[str], None] | None,
     ) -> dict[str, MethodResult]:
         sets = list(self.rows.sets.values())
         weights = draw_images(sets, n_resamples=self.options.n_resamples, seed=self.options.seed)
         of_detector = measure_detector(sets, weights) if contest.contestants else {}
-        records, every = {}, self._decided(contest)
+        records = {}
         for title, decided in every.items():
             if on_step is not None:
                 on_step(f"measuring {title}")
@@ -113,23 +120,28 @@ class BoxAssessment:
             records[title] = self._record(title, contest, decided, shared, measures)
             if self.results is not None:
                 self.results.save(records[title], box_frame(sets, decided))
-        if self.results is not None and records:
-            best = by_auroc(records, self._groups())[0]
-            self._draw(best, every[best], self.results.folder(shared))
         return records
 
-    def _draw(self, title: str, decided: Decided, folder: Path) -> None:
-        """Draw what the best method of this run makes of each set with unknown objects."""
-        datasets = {name: each for _, name, each in tested_parts(self.benchmark)}
-        for name, seen in self.rows.sets.items():
-            if seen.group in (KNOWN, SHIFTED) or not seen.n_images:
-                continue
-            headline = f"{self.benchmark.name} · {name} · {title}"
-            sheet = picture_sheet(datasets[name], seen, decided, headline)
-            path = folder / PICTURES / f"{name}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as unfinished:
-                sheet.save(unfinished, format="PNG")
+    def _draw(
+        self,
+        records: Mapping[str, MethodResult],
+        decided: Mapping[str, Decided],
+        shared: Mapping[str, Any],
+    ) -> list[str]:
+        """Draw the sets as the best method of all sees them, if its boxes are at hand."""
+        folder, best = self._best_pictures(records, shared)
+        if folder is None or best not in decided:
+            return []
+        return draw_pictures(self.benchmark, self.rows.sets, decided[best], best, folder)
+
+    def _best_pictures(
+        self, records: Mapping[str, MethodResult], shared: Mapping[str, Any]
+    ) -> tuple[Path | None, str]:
+        """Say where pictures of the best method belong, and which method that is."""
+        if self.results is None or not records:
+            return None, ""
+        best = by_auroc(records, self._groups())[0]
+        return picture_folder(self.results.path(self._identity(shared, best))), best
 
     def _decided(self, contest: Contest) -> dict[str, Decided]:
         """Choose tau for every method; one for which it cannot be chosen leaves the contest."""
@@ -182,17 +194,15 @@ class BoxAssessment:
         detector, settings = self.rows.detector, self.rows.account.settings
         datasets = {part: each for part, each in learned_parts(self.benchmark).items() if each}
         datasets |= {f"{group}/{name}": each for group, name, each in tested_parts(self.benchmark)}
-        return {
+        of_detector = identity_of_detector(detector)  # all of it, as in the key of its outputs
+        return of_detector | {
             "benchmark": self.benchmark.name,
             "version": self.benchmark.version,
             "data": {name: each.fingerprint()[:16] for name, each in datasets.items()},
             "classes": list(self.benchmark.classes),
             "model": detector.name,
-            "weights": detector.weights_hash[:16],
-            "preprocessing": detector.preprocessing,
+            "weights": of_detector["weights_hash"][:16],
             "head": str(detector.head_kind),
-            "layers": list(detector.layers),
-            "rules": asdict(detector.rules),
             "confidence_policy": str(self.rows.policy),
             "score_policy": str(self.score_policy),
             "batch_size": settings.batch_size or DETECTOR_UNIT.batch_size,
@@ -258,6 +268,8 @@ class BoxAssessment:
     def _notes(self, method: Method) -> list[str]:
         """What a reader must know about the thresholds and the method."""
         notes = [note] if (note := str(getattr(method, "notes_", ""))) else []
+        if isinstance(self.rows.detector, SelectedClasses) and self.rows.detector.note:
+            notes.append(self.rows.detector.note)
         if self.options.search and isinstance(method, PerHead) and method.then.search_space:
             notes.append(
                 f"{method.title} is fitted for each head of the detector apart, and its "
@@ -270,18 +282,17 @@ class BoxAssessment:
             )
         return notes
 
-    def _pictures(self, shared: Mapping[str, Any]) -> str | None:
-        """Say where the pictures are, if there are any."""
-        if self.results is None:
-            return None
-        folder = self.results.folder(shared) / PICTURES
-        return str(folder) if folder.is_dir() else None
+    def _pictures(
+        self, records: Mapping[str, MethodResult], shared: Mapping[str, Any]
+    ) -> str | None:
+        """Say where the pictures of the best method are, if there are any."""
+        folder, _ = self._best_pictures(records, shared)
+        return str(folder) if folder is not None and folder.is_dir() else None
 
     def _facts(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         return dict(shared) | {
             "title": self.benchmark.title,
             "passes": self.rows.account.count._asdict(),
-            "pictures": self._pictures(shared),
             "output_bytes": self.rows.account.n_bytes,
         }
 

@@ -1,5 +1,6 @@
 """From what people name to the detector of an evaluation, and what it can give to methods."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,16 +8,18 @@ from pathlib import Path
 from torch import nn
 
 from incognita.benchmarks.benchmark import Benchmark
-from incognita.benchmarks.class_names import plain
+from incognita.benchmarks.class_names import find_spelling, plain
 from incognita.errors import InvalidDataError
 from incognita.methods.per_head import for_heads
 from incognita.models.class_selection import select_classes
-from incognita.models.detector import Detector
+from incognita.models.detector import Detector, gives_features
 from incognita.models.detector_wrapping import wrap_detector
 from incognita.models.loading import load_model
 from incognita.running.asked_methods import Asked, Offer
 from incognita.running.networks import refuse_other_classes
 
+# "class 3", "LABEL_3", "3": what libraries write where nobody named the classes
+_NUMBERED = re.compile(r"(class |label[_ ]?)?\d+", re.IGNORECASE)
 OneDetector = str | Detector | nn.Module
 
 
@@ -35,38 +38,13 @@ def detector_of(model: object, benchmark: Benchmark, weights: Path | None = None
             f"{benchmark.name} brings no model along; name one with --model, such as "
             f"file.py:function or torchvision:fasterrcnn_resnet50_fpn."
         )
-    detector = _in_order(_detector(named, benchmark, weights), benchmark.classes)
+    detector = _named_alike(_detector(named, benchmark, weights), benchmark)
     refuse_other_classes(detector.name, detector.class_names, benchmark)
-    _refuse_other_names(detector, benchmark)
     return detector
 
 
-def _in_order(detector: Detector, classes: Sequence[str]) -> Detector:
-    """Give the known classes of a detector as the benchmark orders and spells them, no others."""
-    if list(detector.class_names) == list(classes) or not _has_all(detector, classes):
-        return detector
-    theirs = [plain(name) for name in detector.class_names]
-    return select_classes(detector, classes, [theirs.index(plain(name)) for name in classes])
-
-
-def _refuse_other_names(detector: Detector, benchmark: Benchmark) -> None:
-    """Refuse other names before a pass: boxes are compared with objects class by class."""
-    pairs = zip(detector.class_names, benchmark.classes, strict=True)
-    for place, (theirs, ours) in enumerate(pairs):
-        if theirs != ours:
-            raise InvalidDataError(
-                f"{detector.name} calls class {place} {theirs!r}, but {benchmark.name} calls it "
-                f"{ours!r}; give the detector the class names of the benchmark."
-            )
-
-
-def _has_all(detector: Detector, classes: Sequence[str]) -> bool:
-    theirs = [plain(name) for name in detector.class_names]
-    return all(theirs.count(plain(name)) == 1 for name in classes)
-
-
 def _detector(named: object, benchmark: Benchmark, weights: Path | None) -> Detector:
-    """Make the detector with class names of its own; with ours if those say nothing."""
+    """Make the detector with the class names it comes with."""
     if not isinstance(named, str) and weights is not None:
         raise InvalidDataError("Weights go with the name of a model, but a loaded one came.")
     if not isinstance(named, str | nn.Module | Detector):
@@ -75,9 +53,46 @@ def _detector(named: object, benchmark: Benchmark, weights: Path | None) -> Dete
             f"came; wrap it with incognita.wrap_detector."
         )
     detector = _made(named, None, benchmark, weights)
-    if isinstance(named, Detector) or _has_all(detector, benchmark.classes):
+    if _names_nothing(detector) and len(detector.class_names) != len(benchmark.classes):
+        # its adapter knows whether some output may go without a name
+        return _made(named, benchmark.classes, benchmark, weights)
+    return detector
+
+
+def _named_alike(detector: Detector, benchmark: Benchmark) -> Detector:
+    """Give the known classes of a detector as the benchmark orders and spells them, no others."""
+    ours = benchmark.classes
+    if list(detector.class_names) == list(ours):
         return detector
-    return _made(named, benchmark.classes, benchmark, weights)
+    if _names_nothing(detector) and len(detector.class_names) == len(ours):
+        note = f"{detector.name} names no classes: they are taken in the order of the benchmark"
+        return select_classes(detector, ours, range(len(ours)), note=note)
+    theirs = [plain(name) for name in detector.class_names]
+    for name in ours:
+        if theirs.count(plain(name)) != 1:
+            raise InvalidDataError(_lacks_class(detector, name, benchmark))
+    places = [theirs.index(plain(name)) for name in ours]
+    n_others = len(theirs) - len(ours)
+    note = f"{n_others} classes of {detector.name} are not known here: their boxes are left out"
+    return select_classes(detector, ours, places, note=note if n_others else None)
+
+
+def _names_nothing(detector: Detector) -> bool:
+    """Whether the class names are mere numbers, as of a network that came without any."""
+    return all(_NUMBERED.fullmatch(name) for name in detector.class_names)
+
+
+def _lacks_class(detector: Detector, name: str, benchmark: Benchmark) -> str:
+    """Say which class of the benchmark a detector does not have, and what it may call it."""
+    n = [plain(each) for each in detector.class_names].count(plain(name))
+    if n > 1:
+        return f"{detector.name} has {n} classes called {name!r}; give it names that differ."
+    spelled = find_spelling(name, detector.class_names)
+    guess = f" (its {spelled!r}?)" if spelled else ""
+    return (
+        f"{detector.name} has no class {name!r} of {benchmark.name}{guess}; give it the names of "
+        f"all its classes as the benchmark spells them, by wrap_detector(network, class_names=…)."
+    )
 
 
 def _made(
@@ -104,7 +119,7 @@ def offer_of_detector(detector: Detector, benchmark: Benchmark) -> Offer:
     layers = tuple(detector.layers)
     return Offer(
         has_head=bool(detector.heads),
-        has_features=True,
+        has_features=gives_features(detector),
         head_reason=detector.head_reason,
         n_layers=len(layers),
         has_latent=any(name.startswith("latent/") for name in layers),

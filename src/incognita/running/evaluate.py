@@ -1,7 +1,7 @@
 """From a model and a benchmark to the ranking of methods: one pass, then arithmetic."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from incognita.benchmarks.benchmark import Benchmark
@@ -10,6 +10,7 @@ from incognita.decisions.asked_policies import confidence_policy, score_policy
 from incognita.decisions.score_policies import HarmonicMean
 from incognita.decisions.thresholds import Policy, ScorePolicy
 from incognita.errors import InvalidDataError
+from incognita.extraction.detector_network import refuse_half_precision
 from incognita.extraction.output_store import OutputStore
 from incognita.extraction.records import Settings
 from incognita.models.detector import Detector
@@ -40,7 +41,8 @@ class BoxOptions:
         confidence_threshold: How t* is chosen, the confidence from which boxes are scored: `f1`,
             `lrp`, or a number.
         unknown_threshold: How tau is chosen, the score above which a box is called unknown:
-            `quantile`, `gaussian`, or a number.
+            `quantile`, `gaussian`, `harmonic-mean` where there are unknown validation images, or a
+            number.
     """
 
     score_floor: float | None = None
@@ -126,16 +128,30 @@ def _of_boxes(
     results: ResultStore | None,
 ) -> BoxAssessment:
     boxes = boxes or BoxOptions()
-    detector = detector.with_rules(
-        score_floor=boxes.score_floor,
-        max_per_image=boxes.max_per_image,
-        nms_iou=boxes.nms_iou,
-    )
+    refuse_half_precision(account.settings)  # also where every result is there already
+    detector = _with_rules(detector, boxes)
     kept, decided = confidence_policy(boxes.confidence_threshold), _score_policy(boxes, benchmark)
     asked = apart_for_heads(ask(methods, offer_of_detector(detector, benchmark)), detector)
     check_parts(benchmark, searching=options.search)
     rows = BoxRows(detector, account, kept)
     return BoxAssessment(benchmark, asked, options, decided, rows, results)
+
+
+def _with_rules(detector: Detector, boxes: BoxOptions) -> Detector:
+    """Give the detector with the rules asked for, and refuse one that does not take them."""
+    changed = detector.with_rules(
+        score_floor=boxes.score_floor,
+        max_per_image=boxes.max_per_image,
+        nms_iou=boxes.nms_iou,
+    )
+    for name, value in asdict(changed.rules).items():
+        asked = getattr(boxes, name)
+        if asked is not None and value != asked:
+            raise InvalidDataError(
+                f"{name} {asked} was asked for, but {detector.name} stays with {value}; let its "
+                f"with_rules give a detector with the rules it is given."
+            )
+    return changed
 
 
 def _score_policy(boxes: BoxOptions, benchmark: Benchmark) -> ScorePolicy:

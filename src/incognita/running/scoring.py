@@ -27,14 +27,14 @@ class Contestant:
     scores: dict[str, Float64[np.ndarray, "n"]] = field(default_factory=dict)
 
     def score(self, name: str, outputs: ClassifierOutputs) -> None:
-        """Score one data set and keep the numbers under its name."""
+        """Score the rows (images, or boxes) of one data set and keep the numbers under its name."""
         start = time.process_time()
         values = self.method.score(outputs).cpu().numpy()
         self.score_seconds += time.process_time() - start
         if values.shape != (len(outputs),) or not np.isfinite(values).all():
             n_bad = int((~np.isfinite(values)).sum())
             raise InvalidDataError(
-                f"{self.name} gave {values.shape} scores for {len(outputs)} images of {name}, "
+                f"{self.name} gave {values.shape} scores for {len(outputs)} rows of {name}, "
                 f"{n_bad} of them not finite; this is an error of the method."
             )
         self.scores[name] = values.astype(np.float64)

@@ -11,22 +11,25 @@ import numpy as np
 
 from incognita.benchmarks.class_map import ClassMap
 from incognita.benchmarks.readers.coco_classes import CategoryRoles
-from incognita.benchmarks.readers.coco_truth import load_tables, read_truth
+from incognita.benchmarks.readers.coco_truth import CocoTables, load_tables, read_truth
 from incognita.benchmarks.readers.images import FileDataset, are_present
 from incognita.containers.checks import check_rows
 from incognita.containers.detection import BoxTruth
-from incognita.shapes import Bool, Shaped
+from incognita.errors import InvalidDataError
+from incognita.shapes import Bool, Float, Shaped
 
 
 class CocoContent(NamedTuple):
     """What a file holds, in terms of a benchmark.
 
-    `truth` has the ids of the file, and `file_names` come in its order; `named` are the classes
-    that some category of the file is.
+    `truth` has the ids of the file, and `file_names` and `sizes` come in its order; a size is width
+    and height, 0 where the file does not say it. `named` are the classes that some category of the
+    file is.
     """
 
     truth: BoxTruth
     file_names: tuple[str, ...]
+    sizes: Float[np.ndarray, "n 2"]
     named: frozenset[str]
 
 
@@ -53,7 +56,7 @@ class CocoFile:
         names = tables.images.texts("file_name")
         order = np.argsort(tables.images.identifiers("id"), kind="stable")
         named = frozenset(given.classes.names[k] for k in given.class_ids)
-        return CocoContent(truth, tuple(names[k] for k in order), named)
+        return CocoContent(truth, tuple(names[k] for k in order), _sizes(tables)[order], named)
 
     def __getstate__(self) -> dict[str, Any]:
         return _without_what_was_read(self)
@@ -66,15 +69,23 @@ class CocoDataset(FileDataset):
     Args:
         file: The annotation file.
         record_ids: The id that the file gives each image.
+        sizes: The width and height that the file gives each image, 0 where it gives none.
     """
 
     file: CocoFile = field(kw_only=True, repr=False)
     record_ids: Shaped[np.ndarray, "n"] = field(kw_only=True, repr=False)
+    sizes: Float[np.ndarray, "n 2"] = field(kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        lengths = {"image_ids": len(self.image_ids), "record_ids": len(self.record_ids)}
-        check_rows(f"Images of {self.name}", **lengths)
+        lengths = {"record_ids": len(self.record_ids), "sizes": len(self.sizes)}
+        check_rows(f"Images of {self.name}", image_ids=len(self.image_ids), **lengths)
+
+    def load(self, index: int) -> Shaped[np.ndarray, "height width 3"]:
+        """Give one image; one of another size than its boxes speak of is an error."""
+        image = super().load(index)
+        _check_size(self.sizes[index], image.shape[1], image.shape[0])
+        return image
 
     def truth(self) -> BoxTruth:
         return self._truth
@@ -85,16 +96,38 @@ class CocoDataset(FileDataset):
         return replace(truth, image_ids=np.array(self.image_ids, np.str_))
 
     def fingerprint(self) -> str:
-        """Hash ids, boxes with their classes, and the content of every file."""
-        return sha256(f"{super().fingerprint()}\n{_hash_of(self._truth)}".encode()).hexdigest()
+        """Hash ids, sizes, boxes with their classes, and the content of every file."""
+        digest = sha256(f"{super().fingerprint()}\n{_hash_of(self._truth)}".encode())
+        digest.update(self.sizes.tobytes())
+        return digest.hexdigest()
 
     def subset(self, indices: Sequence[int]) -> "CocoDataset":
         places = np.asarray(indices, np.int64)
         ids = tuple(self.image_ids[k] for k in places)
-        return replace(self, image_ids=ids, record_ids=self.record_ids[places])
+        records, sizes = self.record_ids[places], self.sizes[places]
+        return replace(self, image_ids=ids, record_ids=records, sizes=sizes)
 
     def __getstate__(self) -> dict[str, Any]:
         return _without_what_was_read(self)
+
+
+def _sizes(tables: CocoTables) -> Float[np.ndarray, "n 2"]:
+    """Give width and height of each image record, 0 where there is none."""
+    unsaid = np.zeros(len(tables.images))
+    return np.stack([tables.images.numbers(key, unsaid) for key in ("width", "height")], axis=1)
+
+
+def _check_size(said: Float[np.ndarray, "2"], width: int, height: int) -> None:
+    """Refuse a picture in which the boxes of the file would lie elsewhere."""
+    if not said.all() or said.tolist() == [width, height]:
+        return
+    advice = "get the picture that was annotated, or correct the file"
+    if said.tolist() == [height, width]:
+        advice = "save it upright, since the EXIF orientation of a picture is ignored"
+    raise InvalidDataError(
+        f"the annotation file says {said[0]:g} x {said[1]:g}, the picture has {width} x {height}; "
+        f"{advice}."
+    )
 
 
 def _without_what_was_read(thing: CocoFile | CocoDataset) -> dict[str, Any]:

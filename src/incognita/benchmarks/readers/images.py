@@ -89,15 +89,20 @@ class FileDataset:
 
 
 def identities(dataset: Dataset) -> frozenset[str]:
-    """Give what tells two images apart: where a file really is, or the id of another image.
+    """Give what tells two images apart: where a file really is, or the id of another image."""
+    if not isinstance(dataset, FileDataset):
+        return frozenset(dataset.image_ids)
+    return frozenset(real_paths(dataset.root, dataset.image_ids))
+
+
+def real_paths(root: Path, paths: Iterable[str]) -> list[str]:
+    """Say where files really are.
 
     Links to folders and to files are followed, by one look into each folder.
     """
-    if not isinstance(dataset, FileDataset):
-        return frozenset(dataset.image_ids)
-    parts = [path.rpartition("/") for path in dataset.image_ids]
-    folders = {parent: _RealFolder.at(dataset.root / parent) for parent in {p for p, _, _ in parts}}
-    return frozenset(folders[parent].path_of(name) for parent, _, name in parts)
+    parts = [path.rpartition("/") for path in paths]
+    folders = {parent: _RealFolder.at(root / parent) for parent in {p for p, _, _ in parts}}
+    return [folders[parent].path_of(name) for parent, _, name in parts]
 
 
 class _RealFolder(NamedTuple):

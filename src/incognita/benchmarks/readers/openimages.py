@@ -172,7 +172,7 @@ def sizes_from_csv(path: Path) -> dict[str, Size]:
     rows = _csv_rows(path)
     if not rows or rows[0][:3] != ["id", "width", "height"]:
         raise InvalidDataError(f"{path} must begin with the line: id,width,height")
-    sizes = {}
+    sizes: dict[str, Size] = {}
     for number, row in enumerate(rows[1:], start=2):
         is_right = len(row) >= 3 and row[1].isdecimal() and row[2].isdecimal()
         if not is_right or 0 in (int(row[1]), int(row[2])):
@@ -180,7 +180,12 @@ def sizes_from_csv(path: Path) -> dict[str, Size]:
                 f"{path}: line {number} is {','.join(row)!r}, but an id and two whole numbers "
                 f"above zero are expected."
             )
-        sizes[row[0]] = Size(int(row[1]), int(row[2]))
+        size = Size(int(row[1]), int(row[2]))
+        if (first := sizes.setdefault(row[0], size)) != size:
+            raise InvalidDataError(
+                f"{path}: line {number} gives {row[0]!r} the size {size.width} x {size.height}, "
+                f"an earlier line {first.width} x {first.height}; keep the right one."
+            )
     return sizes
 
 
