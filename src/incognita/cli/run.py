@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -199,7 +200,7 @@ def progress_on_stderr() -> Iterator[tuple[OnStep, OnProgress]]:
     from incognita.cli import stop_if_interrupted
 
     if not sys.stderr.isatty():
-        yield (lambda _: stop_if_interrupted()), _log_progress
+        yield (lambda _: stop_if_interrupted()), _Log()
         return
     from rich.console import Console
     from rich.progress import (
@@ -235,12 +236,26 @@ def progress_on_stderr() -> Iterator[tuple[OnStep, OnProgress]]:
         yield say, move
 
 
-def _log_progress(name: str, done: int, total: int) -> None:
-    from incognita.cli import stop_if_interrupted
+class _Log:
+    """Writes a line when a set is done, and now and then on the way: a detector takes its time."""
 
-    stop_if_interrupted()
-    if done >= total:
-        sys.stderr.write(f"{name}: {total} images\n")
+    seconds_between = 20.0
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        from incognita.cli import stop_if_interrupted
+
+        stop_if_interrupted()
+        now = time.monotonic()
+        if done >= total:
+            sys.stderr.write(f"{name}: {total} images\n")
+        elif now - self.last > self.seconds_between:
+            sys.stderr.write(f"{name}: {done} of {total} images\n")
+        else:
+            return
+        self.last = now
 
 
 def show(evaluation: "Evaluation | DetectorEvaluation", out: Path) -> None:
