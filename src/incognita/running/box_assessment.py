@@ -4,7 +4,7 @@ Two thresholds, never mixed: t* on the detector's confidence says which boxes ar
 tau on a method's score says which of these are called unknown.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from incognita.benchmarks.benchmark import Benchmark
 from incognita.containers.classification import ClassifierOutputs
 from incognita.decisions.score_policies import HarmonicMean, KnownGaussian
 from incognita.decisions.thresholds import ConfidenceThreshold, ScorePolicy, UnknownThreshold
@@ -26,9 +25,6 @@ from incognita.methods.per_head import PerHead
 from incognita.models.class_selection import SelectedClasses
 from incognita.results.method_result import TUNED, MethodResult
 from incognita.results.result import Result
-from incognita.results.result_store import ResultStore
-from incognita.running.asked_methods import Asked
-from incognita.running.assessment import Options
 from incognita.running.box_evaluation import DetectorEvaluation, by_auroc
 from incognita.running.box_frames import box_frame
 from incognita.running.box_measuring import (
@@ -41,8 +37,9 @@ from incognita.running.box_measuring import (
 from incognita.running.box_pictures import draw_pictures, picture_folder
 from incognita.running.box_rows import VALIDATION, BoxRows
 from incognita.running.contest import Contest
-from incognita.running.method_identity import code_of, describe
-from incognita.running.parts import learned_parts, tested_parts
+from incognita.running.inquiry import Inquiry
+from incognita.running.method_identity import describe
+from incognita.running.parts import tested_parts
 from incognita.running.passes import wants_layers
 from incognita.running.provenance import provenance_of_now
 from incognita.running.scored_sets import KNOWN, MIXED, SHIFTED
@@ -53,18 +50,16 @@ from incognita.running.scoring import Contestant
 class BoxAssessment:
     """Measures a detector with every method asked for; stored results are not made again."""
 
-    benchmark: Benchmark
-    asked: Asked
-    options: Options
+    inquiry: Inquiry
     score_policy: ScorePolicy
     rows: BoxRows
-    results: ResultStore | None = None
 
     def run(self, on_step: Callable[[str], None] | None = None) -> DetectorEvaluation:
         """Do what is missing and put everything together."""
-        shared = self._shared_identity()
-        records = self._stored(shared)
-        left = {n: m for n, m in self.asked.methods.items() if not self._has(records, n, m)}
+        inquiry = self.inquiry
+        shared = inquiry.shared_identity(self._identity_of_model())
+        records = {title: record for title, (record, _) in inquiry.stored(shared).items()}
+        left = inquiry.left(records)
         failed: dict[str, str] = {}
         notes: list[str] = []
         if left:
@@ -79,26 +74,26 @@ class BoxAssessment:
         return DetectorEvaluation(
             methods=records,
             groups=self._groups(),
-            mixed=tuple(self.benchmark.mixed),
+            mixed=tuple(self.inquiry.benchmark.mixed),
             families={title: self._family(title) for title in records},
-            skipped=self.asked.skipped,
+            skipped=self.inquiry.asked.skipped,
             failed=failed,
-            broken=self._broken(records.values()),
+            broken=self.inquiry.broken(records.values()),
             notes=tuple(
                 dict.fromkeys([*(n for each in records.values() for n in each.notes), *notes])
             ),
-            facts=self._facts(shared) | {"pictures": self._pictures(records, shared)},
+            facts=self.inquiry.facts(shared) | {"pictures": self._pictures(records, shared)},
         )
 
     def _contest(
         self, left: Mapping[str, Method], on_step: Callable[[str], None] | None
     ) -> Contest:
         """Choose t*, fit every method on the boxes it keeps, and score every set."""
-        tuned = frozenset(name for name, m in left.items() if self._is_searched(m))
+        tuned = frozenset(name for name, m in left.items() if self.inquiry.is_searched(m))
         if on_step is not None:
             on_step("choosing the confidence threshold t*")
-        self.rows.choose(self.benchmark, layers=wants_layers(left.values()))
-        contest = Contest(self.benchmark, self.rows, left, tuned, on_step)
+        self.rows.choose(self.inquiry.benchmark, layers=wants_layers(left.values()))
+        contest = Contest(self.inquiry.benchmark, self.rows, left, tuned, on_step)
         contest.run()
         return contest
 
@@ -110,7 +105,9 @@ class BoxAssessment:
         on_step: Callable[[str], None] | None,
     ) -> dict[str, MethodResult]:
         sets = list(self.rows.sets.values())
-        weights = draw_images(sets, n_resamples=self.options.n_resamples, seed=self.options.seed)
+        weights = draw_images(
+            sets, n_resamples=self.inquiry.options.n_resamples, seed=self.inquiry.options.seed
+        )
         of_detector = measure_detector(sets, weights) if contest.contestants else {}
         records = {}
         for title, decided in every.items():
@@ -118,8 +115,8 @@ class BoxAssessment:
                 on_step(f"measuring {title}")
             measures = of_detector | measure_method(sets, decided, weights)
             records[title] = self._record(title, contest, decided, shared, measures)
-            if self.results is not None:
-                self.results.save(records[title], box_frame(sets, decided))
+            if self.inquiry.results is not None:
+                self.inquiry.results.save(records[title], box_frame(sets, decided))
         return records
 
     def _draw(
@@ -132,16 +129,16 @@ class BoxAssessment:
         folder, best = self._best_pictures(records, shared)
         if folder is None or best not in decided:
             return []
-        return draw_pictures(self.benchmark, self.rows.sets, decided[best], best, folder)
+        return draw_pictures(self.inquiry.benchmark, self.rows.sets, decided[best], best, folder)
 
     def _best_pictures(
         self, records: Mapping[str, MethodResult], shared: Mapping[str, Any]
     ) -> tuple[Path | None, str]:
         """Say where pictures of the best method belong, and which method that is."""
-        if self.results is None or not records:
+        if self.inquiry.results is None or not records:
             return None, ""
         best = by_auroc(records, self._groups())[0]
-        return picture_folder(self.results.path(self._identity(shared, best))), best
+        return picture_folder(self.inquiry.results.path(self.inquiry.identity(shared, best))), best
 
     def _decided(self, contest: Contest) -> dict[str, Decided]:
         """Choose tau for every method; one for which it cannot be chosen leaves the contest."""
@@ -165,69 +162,34 @@ class BoxAssessment:
 
     def _unknown_scores(self, contestant: Contestant) -> np.ndarray | None:
         """Score unknown validation boxes, for the one policy that looks at them."""
-        dataset = self.benchmark.unknown_validation
+        dataset = self.inquiry.benchmark.unknown_validation
         if dataset is None or not isinstance(self.score_policy, HarmonicMean):
             return None
-        layers = wants_layers(self.asked.methods.values())  # of all: they are extracted once
+        layers = wants_layers(
+            self.inquiry.asked.methods.values()
+        )  # of all: they are extracted once
         rows = self.rows.unknown_rows(dataset, layers=layers)
         with torch.no_grad():
             return contestant.method.score(rows).cpu().numpy().astype(np.float64)
 
-    def _is_searched(self, method: Method) -> bool:
-        return self.options.search and bool(method.search_space)
-
-    def _titles(self, name: str, method: Method) -> list[str]:
-        return [name, name + TUNED] if self._is_searched(method) else [name]
-
-    def _has(self, records: Mapping[str, MethodResult], name: str, method: Method) -> bool:
-        return all(title in records for title in self._titles(name, method))
-
     def _family(self, title: str) -> str:
-        return str(family_of(self.asked.methods[title.removesuffix(TUNED)]))
+        return str(family_of(self.inquiry.asked.methods[title.removesuffix(TUNED)]))
 
     def _groups(self) -> tuple[str, ...]:
-        groups = (group for group, _, _ in tested_parts(self.benchmark))
+        groups = (group for group, _, _ in tested_parts(self.inquiry.benchmark))
         return tuple(dict.fromkeys(g for g in groups if g not in (KNOWN, SHIFTED, MIXED)))
 
-    def _shared_identity(self) -> dict[str, Any]:
-        """What all methods of this evaluation share."""
-        detector, settings = self.rows.detector, self.rows.account.settings
-        datasets = {part: each for part, each in learned_parts(self.benchmark).items() if each}
-        datasets |= {f"{group}/{name}": each for group, name, each in tested_parts(self.benchmark)}
+    def _identity_of_model(self) -> dict[str, Any]:
+        detector, settings = self.rows.detector, self.inquiry.account.settings
         of_detector = identity_of_detector(detector)  # all of it, as in the key of its outputs
         return of_detector | {
-            "benchmark": self.benchmark.name,
-            "version": self.benchmark.version,
-            "data": {name: each.fingerprint()[:16] for name, each in datasets.items()},
-            "classes": list(self.benchmark.classes),
             "model": detector.name,
             "weights": of_detector["weights_hash"][:16],
             "head": str(detector.head_kind),
             "confidence_policy": str(self.rows.policy),
             "score_policy": str(self.score_policy),
             "batch_size": settings.batch_size or DETECTOR_UNIT.batch_size,
-            "limit": self.options.limit,
-            "seed": self.options.seed,
-            "resamples": self.options.n_resamples,
         }
-
-    def _identity(self, shared: Mapping[str, Any], title: str) -> dict[str, Any]:
-        name = title.removesuffix(TUNED)
-        return dict(shared) | {
-            "method": name,
-            "choice": "tuned" if title.endswith(TUNED) else "given",
-            "parameters": describe(self.asked.methods[name]),
-            "code": code_of(self.asked.methods[name]),
-        }
-
-    def _stored(self, shared: Mapping[str, Any]) -> dict[str, MethodResult]:
-        found = {}
-        for name, method in self.asked.methods.items():
-            for title in self._titles(name, method):
-                there = self.results and self.results.find(self._identity(shared, title))
-                if there:
-                    found[title] = there[0]
-        return found
 
     def _record(
         self,
@@ -246,11 +208,11 @@ class BoxAssessment:
                 for (metric, convention, split), measure in measures.items()
             ),
             cost=contestant.cost(),
-            identity=self._identity(shared, title),
+            identity=self.inquiry.identity(shared, title),
             search=contest.searches.get(title),
             provenance=provenance_of_now(),
-            notes=(*self.benchmark.notes, *self._notes(contestant.method)),
-            broken=self._broken(()),
+            notes=(*self.inquiry.benchmark.notes, *self._notes(contestant.method)),
+            broken=self.inquiry.broken(()),
             thresholds={
                 "t*": _confidence_facts(self.rows.threshold) | {"chosen on": self.rows.chosen_on},
                 "tau": _score_facts(decided.tau) | {"chosen on": self.rows.chosen_on},
@@ -258,19 +220,12 @@ class BoxAssessment:
             },
         )
 
-    def _broken(self, stored: Iterable[MethodResult]) -> tuple[tuple[str, str, str], ...]:
-        """Images that could not be used, now or when a stored result was made; each once."""
-        account = self.rows.account
-        now = [(part, str(each.image_id), each.reason) for part, each in account.broken]
-        then = [each for record in stored for each in record.broken]
-        return tuple({each[:2]: each for each in [*then, *now]}.values())
-
     def _notes(self, method: Method) -> list[str]:
         """What a reader must know about the thresholds and the method."""
         notes = [note] if (note := str(getattr(method, "notes_", ""))) else []
         if isinstance(self.rows.detector, SelectedClasses) and self.rows.detector.note:
             notes.append(self.rows.detector.note)
-        if self.options.search and isinstance(method, PerHead) and method.then.search_space:
+        if self.inquiry.options.search and isinstance(method, PerHead) and method.then.search_space:
             notes.append(
                 f"{method.title} is fitted for each head of the detector apart, and its "
                 f"parameters are not searched"
@@ -288,13 +243,6 @@ class BoxAssessment:
         """Say where the pictures of the best method are, if there are any."""
         folder, _ = self._best_pictures(records, shared)
         return str(folder) if folder is not None and folder.is_dir() else None
-
-    def _facts(self, shared: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(shared) | {
-            "title": self.benchmark.title,
-            "passes": self.rows.account.count._asdict(),
-            "output_bytes": self.rows.account.n_bytes,
-        }
 
 
 def _confidence_facts(threshold: ConfidenceThreshold) -> dict[str, Any]:

@@ -16,12 +16,13 @@ from incognita.extraction.records import Settings
 from incognita.models.detector import Detector
 from incognita.results.result_store import ResultStore
 from incognita.running.asked_methods import Methods, ask
-from incognita.running.assessment import Assessment, Options
+from incognita.running.assessment import Assessment
 from incognita.running.box_assessment import BoxAssessment
 from incognita.running.box_evaluation import DetectorEvaluation
 from incognita.running.box_rows import BoxRows
 from incognita.running.detectors import apart_for_heads, detector_of, offer_of_detector
 from incognita.running.evaluation import Evaluation
+from incognita.running.inquiry import Inquiry, Options
 from incognita.running.networks import OneModel, networks_of, offer_of
 from incognita.running.parts import check_parts
 from incognita.running.passes import Account, Passes, Progress
@@ -115,7 +116,8 @@ def evaluate(
     asked = ask(methods, offer_of(networks, benchmark))
     check_parts(benchmark, searching=search)
     passes = Passes(networks, account)
-    return Assessment(benchmark, asked, options, passes, results).run(on_step)
+    inquiry = Inquiry(benchmark, asked, options, account, results)
+    return Assessment(inquiry, passes).run(on_step)
 
 
 def _of_boxes(
@@ -134,7 +136,8 @@ def _of_boxes(
     asked = apart_for_heads(ask(methods, offer_of_detector(detector, benchmark)), detector)
     check_parts(benchmark, searching=options.search)
     rows = BoxRows(detector, account, kept)
-    return BoxAssessment(benchmark, asked, options, decided, rows, results)
+    inquiry = Inquiry(benchmark, asked, options, account, results)
+    return BoxAssessment(inquiry, decided, rows)
 
 
 def _with_rules(detector: Detector, boxes: BoxOptions) -> Detector:
