@@ -12,6 +12,7 @@ from typing import Any
 
 
 def main() -> None:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the folder with detection/")
     parser.add_argument("--out", type=Path, required=True)
@@ -32,6 +33,7 @@ def prepare(source: Path, out: Path) -> None:
 
 
 def unpack(archive: Path, folder: Path) -> None:
+    """Put the pictures of an archive into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(archive) as packed:
         for name in packed.namelist():
@@ -40,12 +42,14 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
+    """Load a compressed annotation file."""
     with gzip.open(path) as file:
         content: dict[str, Any] = json.load(file)
     return content
 
 
 def write(content: dict[str, Any], path: Path) -> None:
+    """Write an annotation file."""
     path.write_text(json.dumps(content))
 
 

@@ -1,6 +1,7 @@
 """What a classifier emits for a set of images: logits, features, and the head between them."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,12 +76,7 @@ class ClassifierOutputs:
         check_rows("ClassifierOutputs", image_ids=len(self.image_ids), **rows)
         check_unique("ClassifierOutputs", np.asarray(self.image_ids))
         for name, column in self._columns().items():
-            row = None if column is None else _first_infinite_row(column)
-            if row is not None:
-                raise InvalidDataError(
-                    f"{name} of ClassifierOutputs must be finite, but row {row} "
-                    f"(image {self.image_ids[row]}) is not; look at that image or the model."
-                )
+            self._check_finite(name, column)
         self._check_head()
 
     def _columns(self) -> dict[str, Tensor | None]:
@@ -109,6 +105,14 @@ class ClassifierOutputs:
                     f"{column.dtype} of shape {list(column.shape)} came."
                 )
 
+    def _check_finite(self, name: str, column: Tensor | None) -> None:
+        row = None if column is None else _first_infinite_row(column)
+        if row is not None:
+            raise InvalidDataError(
+                f"{name} of ClassifierOutputs must be finite, but row {row} "
+                f"(image {self.image_ids[row]}) is not; look at that image or the model."
+            )
+
     def _check_head(self) -> None:
         if self.head is None:
             return
@@ -122,6 +126,28 @@ class ClassifierOutputs:
             raise InvalidDataError(
                 f"The head takes {d} features, but features have {self.features.shape[1]} columns."
             )
+
+    def reshaped(
+        self,
+        features: Float[Tensor, "n d"],
+        logits: Float[Tensor, "n classes"],
+        head: Head | None,
+    ) -> "ClassifierOutputs":
+        """Give the same rows with these instead; all else was checked before and is not again.
+
+        >>> outputs = ClassifierOutputs(("a",), torch.zeros(1, 2), torch.ones(1, 3))
+        >>> outputs.reshaped(torch.zeros(1, 3), torch.ones(1, 2), None).logits
+        tensor([[1., 1.]])
+        """
+        other = copy(self)
+        for name, value in {"features": features, "logits": logits, "head": head}.items():
+            object.__setattr__(other, name, value)
+        other._check_tables()
+        check_rows("ClassifierOutputs", rows=len(self), features=len(features), logits=len(logits))
+        for name in ("features", "logits"):
+            other._check_finite(name, other._columns()[name])
+        other._check_head()
+        return other
 
     def of_head(self, place: int) -> "ClassifierOutputs":
         """Give the rows of one of several heads, as outputs of a model with that head alone."""

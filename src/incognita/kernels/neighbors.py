@@ -16,9 +16,40 @@ _LANES = 64  # products that are compared at once
 
 
 @numba.njit(nogil=True, error_model="numpy")
+def _kth_largest(values: Array, k: int) -> float:
+    """Find the k-th largest value by halving the range in which it must lie.
+
+    Each step counts the values that reach a limit, in vector registers; a dozen steps are enough.
+    """
+    low: float = values[0]
+    high: float = values[0]
+    for j in range(values.size):
+        low = min(low, values[j])
+        high = max(high, values[j])
+    while True:  # at least k values reach low, and none exceeds high unless fewer than k reach it
+        limit = low + (high - low) / values.dtype.type(2)
+        if limit <= low or limit >= high:  # neighbors among float32 numbers, or equal
+            limit = high
+        n = np.int32(0)
+        for j in range(values.size):
+            n += np.int32(values[j] >= limit)
+        if n == k or (n > k and limit == high):
+            least = high
+            for j in range(values.size):
+                least = min(least, values[j] if values[j] >= limit else high)
+            return least
+        if n > k:
+            low = limit
+        elif limit == high:
+            return low
+        else:
+            high = limit
+
+
+@numba.njit(nogil=True, error_model="numpy")
 def _shrink(values: Array, rows: Array, n: int, k: int, slack: float) -> tuple[float, int]:
     """Keep the candidates that the k-th largest product does not exclude; give it and how many."""
-    kth = np.partition(values[:n], n - k)[n - k]
+    kth = _kth_largest(values[:n], k)
     lowest = kth - slack
     kept = 0
     for i in range(n):
@@ -117,17 +148,32 @@ def best_of_candidates(
     rows: Array,
     best: Array,
 ) -> None:
-    """Write the k largest float64 products of each query, largest first; skip the overflown."""
+    """Write the last few of the k largest float64 products of each query; skip the overflown.
+
+    `best` holds as many per query as are wanted, largest first. A row whose rounded product lies
+    more than the slack above the first one wanted is larger than it, so it is counted and not
+    multiplied: of 50 neighbors of which the last is wanted that leaves a few.
+    """
+    n_wanted = best.shape[1]
     for q in range(queries.shape[0]):
         if counts[q] == OVERFLOWN:
             continue
-        _, n = _shrink(values[q], rows[q], counts[q], k, slack[q])
+        kth, n = _shrink(values[q], rows[q], counts[q], k, slack[q])
+        first = kth
+        if n_wanted > 1:
+            first = _kth_largest(values[q, :n], k - n_wanted + 1)
+        highest = first + slack[q]
         exact = np.empty(n)
+        n_exact = 0
         for i in range(n):
-            exact[i] = _dot(queries[q], bank[rows[q, i]]) * scale[rows[q, i]]
-        largest = np.sort(np.partition(exact, n - k)[n - k :])
-        for i in range(k):
-            best[q, i] = largest[k - 1 - i]
+            if values[q, i] <= highest:
+                row = rows[q, i]
+                exact[n_exact] = _dot(queries[q], bank[row]) * scale[row]
+                n_exact += 1
+        largest = np.sort(exact[:n_exact])[::-1]
+        n_above = n - n_exact
+        for i in range(n_wanted):
+            best[q, i] = largest[k - n_wanted + i - n_above]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

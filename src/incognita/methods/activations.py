@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from incognita.errors import InvalidDataError
+from incognita.kernels.selection import kth_largest, mark_largest, sum_largest
 from incognita.shapes import Bool, Float, Int
 
 _LARGEST_EXPONENT = 64.0
@@ -49,26 +51,68 @@ def largest_of_row(features: Float[Tensor, "n d"], k: int) -> Bool[Tensor, "n d"
     >>> largest_of_row(torch.tensor([[1.0, 3.0, 1.0]]), 2).tolist()
     [[True, True, False]]
     """
-    kth = features.topk(k, dim=1).values[:, -1:]
-    is_above, is_tied = features > kth, features == kth
+    kth = kth_of_row(features, k)
+    if features.is_cpu:
+        is_kept = torch.empty(features.shape, dtype=torch.bool)
+        mark_largest(_array(features), _array(kth), k, is_kept.numpy())
+        return is_kept
+    is_above, is_tied = features > kth[:, None], features == kth[:, None]
     n_open = k - is_above.sum(dim=1, keepdim=True)
     return is_above | (is_tied & (is_tied.cumsum(dim=1) <= n_open))
 
 
-def scaling(features: Float[Tensor, "n d"], n_kept: Int[Tensor, "n"]) -> Float[Tensor, "n 1"]:
+def kth_of_row(features: Float[Tensor, "n d"], k: int | Int[Tensor, "n"]) -> Float[Tensor, "n"]:
+    """Give the k-th largest of each row, for one k or one k for each row.
+
+    >>> kth_of_row(torch.tensor([[1.0, 3.0, 2.0], [7.0, 7.0, 5.0]]), 2)
+    tensor([2., 7.])
+    """
+    counts = torch.as_tensor(k, device=features.device).expand(len(features))
+    if not features.is_cpu:
+        most = int(counts.max()) if len(counts) else 1
+        return features.topk(most, dim=1).values.gather(1, counts[:, None] - 1)[:, 0]
+    rows = _array(features)
+    integer = np.int64 if rows.dtype == np.float64 else np.int32
+    kth = np.empty(len(rows), rows.dtype)
+    kth_largest(rows.view(integer), counts.numpy(), kth.view(integer))
+    return torch.from_numpy(kth).to(features.dtype)
+
+
+def scaling(features: Float[Tensor, "n d"], n_kept: int | Int[Tensor, "n"]) -> Float[Tensor, "n 1"]:
     """Give the sum of a row's positive activations over that of its `n_kept` largest.
 
     It is 1 where none is positive, and ends at 64: e^64 times a feature is still a float32.
 
-    >>> scaling(torch.tensor([[3.0, 1.0, -9.0]]), torch.tensor([1]))
+    >>> scaling(torch.tensor([[3.0, 1.0, -9.0]]), 1)
     tensor([[1.3333]])
     """
-    positive = features.relu()
-    total = positive.sum(dim=1, keepdim=True)
-    most = int(n_kept.max()) if len(n_kept) else 1
-    sums = positive.topk(most, dim=1).values.cumsum(dim=1)
-    kept = sums.gather(1, n_kept[:, None] - 1)
-    return torch.where(kept > 0, total / kept, 1.0).clamp_max(_LARGEST_EXPONENT)
+    return scaling_by(features, _sum_of_largest(features, n_kept))
+
+
+def scaling_by(features: Float[Tensor, "n d"], kept: Float[Tensor, "n"]) -> Float[Tensor, "n 1"]:
+    """Give the same where the sum of the largest is there already."""
+    total = features.relu().sum(dim=1)
+    return torch.where(kept > 0, total / kept, 1.0).clamp_max(_LARGEST_EXPONENT)[:, None]
+
+
+def _sum_of_largest(features: Tensor, n_kept: int | Tensor) -> Float[Tensor, "n"]:
+    """Add up what is positive among the largest of each row."""
+    kth = kth_of_row(features, n_kept)
+    counts = torch.as_tensor(n_kept, device=features.device).expand(len(features))
+    if features.is_cpu:
+        sums = np.empty(len(features))
+        sum_largest(_array(features), _array(kth), counts.numpy(), sums)
+        return torch.from_numpy(sums).to(features.dtype)
+    limit = kth.relu()
+    is_above = features > limit[:, None]
+    above = torch.where(is_above, features, 0.0).sum(dim=1)
+    return above + (counts - is_above.sum(dim=1)) * limit
+
+
+def _array(values: Tensor) -> Float[np.ndarray, "..."]:
+    """Give numbers as numpy knows them; float32 holds every number of the narrower types."""
+    dtype = torch.promote_types(values.dtype, torch.float32)
+    return values.detach().to(dtype).contiguous().numpy()
 
 
 def check_percentiles(title: str, **parameters: int | float) -> None:

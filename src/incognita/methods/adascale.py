@@ -1,7 +1,7 @@
 """Scaling of features by an amount that depends on how a small step of the input moves them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, ClassVar, Literal
 
@@ -103,10 +103,11 @@ class AdaScale(Shaping):
         stepped = probe_column(outputs, self._step, "features")
         ratio = scaling(features, self._n_kept(features, self._movement(features, stepped)))
         if self.variant == "L":
-            return replace(outputs, logits=float64_logits(outputs.head, features) * ratio**2)
+            logits = float64_logits(outputs.head, features) * ratio**2
+            return outputs.reshaped(outputs.features, logits, outputs.head)
         shaped = features * ratio.exp()
         logits = float64_logits(outputs.head, shaped)
-        return replace(outputs, features=shaped.to(outputs.features.dtype), logits=logits)
+        return outputs.reshaped(shaped.to(outputs.features.dtype), logits, outputs.head)
 
     def _n_kept(self, features: Tensor, movement: Tensor) -> Tensor:
         low, high = self.percentiles

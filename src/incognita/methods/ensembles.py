@@ -11,8 +11,10 @@ from incognita.containers.classification import ClassifierOutputs, Head
 from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
 from incognita.methods.chunks import by_chunk, chunks, new_rows
+from incognita.methods.logits import rows_at_once
 from incognita.methods.method import Method
 from incognita.methods.probabilities import one_minus_largest
+from incognita.methods.reshaping import float64_logits
 from incognita.shapes import Float
 
 MEMBERS = "members/logits"
@@ -60,15 +62,20 @@ class MCDropout(Method):
         assert outputs.features is not None  # check() has seen to both
         assert outputs.head is not None
         heads = self._thinned_heads(outputs.head, outputs.features.device)
-        return by_chunk(lambda part: _mean_doubt(part, heads), outputs.features)
 
-    def _thinned_heads(self, head: Head, device: torch.device) -> list[Head]:
-        """Give one head per pass; dropping a feature is dropping a column of the weight."""
+        def mean_doubt(rows: Tensor) -> Tensor:
+            logits = float64_logits(heads, rows.double())
+            return _doubt_of_mean(logits.view(len(rows), self.passes, -1))
+
+        return by_chunk(mean_doubt, outputs.features, rows=rows_at_once(outputs))
+
+    def _thinned_heads(self, head: Head, device: torch.device) -> Head:
+        """Join one head per pass; dropping a feature is dropping a column of the weight."""
         rng = torch.Generator().manual_seed(self.seed)
         kept = torch.rand(self.passes, head.weight.shape[1], generator=rng) >= self.rate
         scales = kept.double().to(device) / (1 - self.rate)
         weight, bias = head.weight.double().to(device), head.bias.double().to(device)
-        return [Head(weight * scale, bias) for scale in scales]
+        return Head(torch.cat([weight * scale for scale in scales]), bias.repeat(self.passes))
 
 
 @dataclass(eq=False)
@@ -158,12 +165,6 @@ def _check_member(k: int, part: ClassifierOutputs, first: ClassifierOutputs) -> 
             f"Member {k} knows {part.logits.shape[1]} classes, but member 0 knows "
             f"{first.logits.shape[1]}; join networks with the same classes."
         )
-
-
-def _mean_doubt(features: Tensor, heads: Sequence[Head]) -> Tensor:
-    wide = features.double()
-    total = sum((head(wide).softmax(dim=1) for head in heads), start=torch.zeros(()).to(wide))
-    return one_minus_largest(total / len(heads))
 
 
 def _doubt_of_mean(logits: Tensor) -> Tensor:

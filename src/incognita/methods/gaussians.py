@@ -14,17 +14,27 @@ from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
 from incognita.methods.chunks import by_chunk, chunks
-from incognita.methods.method import Method, Refit
-from incognita.methods.statistics import (
+from incognita.methods.class_gaussians import class_distances, fit_classes, join_classes
+from incognita.methods.mahalanobis import (
     WhitenedClasses,
+    exact_whitened_classes,
+    smallest_class_distance,
+    whitened_classes,
+)
+from incognita.methods.method import Method, Refit
+from incognita.methods.relative_distances import (
+    RelativeDistances,
+    relative_distances,
+    score_relative,
+)
+from incognita.methods.statistics import (
     class_means,
     class_scatters,
-    exact_whitened_classes,
     overall_covariance,
     overall_mean,
     pooled_covariance,
-    smallest_class_distance,
-    whitened_classes,
+    whitening,
+    whitening_and_dropped,
 )
 from incognita.shapes import Float, Int
 
@@ -62,7 +72,8 @@ class MDS(Method):
 
     def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         assert known.features is not None
-        self.classes_ = whitened_classes(known.features, *_shared_gaussians(known))._asdict()
+        means, covariance = _shared_gaussians(known)
+        self.classes_ = whitened_classes(known.features, means, whitening(covariance))._asdict()
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
         self.check(outputs)
@@ -94,14 +105,25 @@ class RMDS(Method):
     def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         assert known.features is not None
         # float64, because the difference is often a hundredth of the distances
-        self.classes_ = exact_whitened_classes(*_shared_gaussians(known))._asdict()
+        means, covariance = _shared_gaussians(known)
+        within = whitening_and_dropped(covariance)
         mean = overall_mean(known.features)
         covariance = overall_covariance(known.features, mean)
-        self.background_ = exact_whitened_classes(mean[None], covariance)._asdict()
+        overall = whitening(covariance)
+        length = float(covariance.trace().sqrt())
+        found = relative_distances(means, mean, within, overall, length)
+        self.difference_, self.classes_, self.background_ = {}, {}, {}
+        if found is not None:
+            self.difference_ = found._asdict()
+        else:
+            self.classes_ = exact_whitened_classes(means, within[0])._asdict()
+            self.background_ = exact_whitened_classes(mean[None], overall)._asdict()
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
         self.check(outputs)
         assert outputs.features is not None
+        if self.difference_:
+            return score_relative(outputs.features, RelativeDistances(**self.difference_))
         nearest = smallest_class_distance(outputs.features, WhitenedClasses(**self.classes_))
         background = WhitenedClasses(**self.background_)
         return nearest - smallest_class_distance(outputs.features, background)
@@ -152,7 +174,7 @@ class SSD(Method):
         some = normalize(_spread_rows(features, _TRIAL_ROWS))
         self.clusters_: dict[str, Tensor] = {}
         for k in counts.nonzero()[:, 0].tolist():
-            cluster = whitened_classes(some, means[k : k + 1], covariances[k])
+            cluster = whitened_classes(some, means[k : k + 1], whitening(covariances[k]))
             self.clusters_ |= {f"{k}.{name}": t for name, t in cluster._asdict().items()}
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
@@ -229,41 +251,40 @@ class DDU(Method):
         assert features is not None
         assert labels is not None
         means, counts = class_means(features, labels, known.logits.shape[1])
-        is_present = counts > 0
-        whitenings = self._covariances(features, labels, means, counts)
-        log_volumes = _whiten(whitenings)
-        self.means_, self.whitenings_ = means[is_present], whitenings
-        log_shares = (counts[is_present] / len(features)).double().log()
+        pooled = pooled_covariance(features, labels, means)
+        noise = self.jitter * (float(pooled.diagonal().mean()) or 1.0)
+        pooled.diagonal().add_(noise)
+        self.means_ = means[counts > 0]
+        self.is_shared_ = len(self.means_) * pooled.numel() > _MOST_COVARIANCE_NUMBERS
+        if self.is_shared_:
+            whitening_of_all, log_volumes = _whitening_and_volume(pooled)
+            self.whitenings_ = whitening_of_all[None]
+        else:
+            fitted = fit_classes(features, labels, self.means_, pooled, noise)
+            _check_regular(fitted.count(None), len(fitted))
+            self.gaussians_ = join_classes([each for each in fitted if each is not None], noise)
+            log_volumes = means.new_tensor([each.log_volume for each in fitted if each is not None])
+        log_shares = (counts[counts > 0] / len(features)).double().log()
         self.log_weights_ = log_shares - log_volumes - features.shape[1] / 2 * math.log(2 * math.pi)
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
         self.check(outputs)
         assert outputs.features is not None
-        state = (self.means_, self.whitenings_, self.log_weights_)
-        means, roots, log_weights = (each.to(outputs.features.device) for each in state)
+        log_weights = self.log_weights_.to(outputs.features.device)
 
         def surprise(rows: Tensor) -> Tensor:
-            distances = _class_distances(rows.double(), means, roots)
-            return -(log_weights - distances / 2).logsumexp(dim=1)
+            return -(log_weights - self._distances(rows) / 2).logsumexp(dim=1)
 
         return by_chunk(surprise, outputs.features, rows=1024)
 
-    def _covariances(
-        self, features: Tensor, labels: Tensor, means: Tensor, counts: Tensor
-    ) -> Float[Tensor, "groups d d"]:
-        """Give the covariance of each present class, or the one all share, with jitter."""
-        pooled = pooled_covariance(features, labels, means)
-        mean_variance = float(pooled.diagonal().mean())
-        noise = self.jitter * (mean_variance or 1.0) * torch.eye(len(pooled)).to(pooled)
-        is_present = counts > 0
-        if int(is_present.sum()) * pooled.numel() > _MOST_COVARIANCE_NUMBERS:
-            return pooled[None] + noise
-        places = is_present.cumsum(0) - 1  # of present classes among themselves
-        covariances = class_scatters(features, places[labels.long()], means[is_present])
-        covariances /= (counts[is_present] - 1).clamp_min(1)[:, None, None]
-        covariances[counts[is_present] == 1] = pooled
-        covariances += noise
-        return covariances
+    def _distances(self, rows: Tensor) -> Float[Tensor, "n classes"]:
+        if not self.is_shared_:
+            return class_distances(rows, self.gaussians_)
+        means, (root,) = self.means_.to(rows.device), self.whitenings_.to(rows.device)
+        whitened, centers = (rows.double() - means[0]) @ root, (means - means[0]) @ root
+        squares = whitened.square().sum(dim=1, keepdim=True) + centers.square().sum(dim=1)
+        distances: Tensor = (squares - 2 * whitened @ centers.T).clamp_min(0)
+        return distances
 
 
 def _shared_gaussians(known: ClassifierOutputs) -> tuple[Tensor, Tensor]:
@@ -291,32 +312,17 @@ def _spread_rows(features: Tensor, at_most: int) -> Tensor:
     return features[:: -(-len(features) // at_most)].float()
 
 
-def _whiten(covariances: Float[Tensor, "groups d d"]) -> Float[Tensor, "groups"]:
-    """Put W with W W^T = the inverse in place of each covariance; give half the log determinants.
+def _whitening_and_volume(covariance: Tensor) -> tuple[Float[Tensor, "d d"], Float[Tensor, ""]]:
+    """Give W with W W^T = the inverse, and half the logarithm of the determinant."""
+    root, failed_at = torch.linalg.cholesky_ex(covariance)
+    _check_regular(int(failed_at > 0), 1)
+    inverse = torch.linalg.solve_triangular(root, torch.eye(len(root)).to(root), upper=False)
+    return inverse.T.contiguous(), root.diagonal().log().sum()
 
-    One after the other, as a second table of 2 GiB, and a third, would be more than fits.
-    """
-    eye = torch.eye(covariances.shape[1], dtype=covariances.dtype, device=covariances.device)
-    log_volumes = covariances.new_zeros(len(covariances))
-    n_singular = 0
-    for k, covariance in enumerate(covariances):
-        root, failed_at = torch.linalg.cholesky_ex(covariance)
-        n_singular += int(failed_at > 0)
-        log_volumes[k] = root.diagonal().log().sum()
-        covariance.copy_(torch.linalg.solve_triangular(root, eye, upper=False).mT)
+
+def _check_regular(n_singular: int, n: int) -> None:
     if n_singular:
         raise InvalidDataError(
-            f"{n_singular} of {len(covariances)} class covariances of DDU are "
-            f"singular; give a larger jitter, such as 1e-6."
+            f"{n_singular} of {n} class covariances of DDU are singular; give a larger jitter, "
+            f"such as 1e-6."
         )
-    return log_volumes
-
-
-def _class_distances(rows: Tensor, means: Tensor, roots: Tensor) -> Float[Tensor, "n classes"]:
-    """Give squared distances to each mean, each with its own whitening or all with one."""
-    if len(roots) == 1:
-        whitened, centers = (rows - means[0]) @ roots[0], (means - means[0]) @ roots[0]
-        squares = whitened.square().sum(dim=1, keepdim=True) + centers.square().sum(dim=1)
-        return (squares - 2 * whitened @ centers.T).clamp_min(0)
-    gaps = ((rows - mean) @ root for mean, root in zip(means, roots, strict=True))
-    return torch.stack([gap.square_().sum(dim=1) for gap in gaps], dim=1)

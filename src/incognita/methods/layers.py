@@ -12,15 +12,14 @@ from incognita.containers.needs import MahalanobisStep, Needs, Probe, RankOneRem
 from incognita.errors import InvalidDataError
 from incognita.methods.chunks import by_chunk
 from incognita.methods.logits import check_positive
-from incognita.methods.method import Method, Refit
-from incognita.methods.probe_columns import probe_column
-from incognita.methods.statistics import (
+from incognita.methods.mahalanobis import (
     WhitenedClasses,
-    class_means,
-    pooled_covariance,
     smallest_class_distance,
     whitened_classes,
 )
+from incognita.methods.method import Method, Refit
+from incognita.methods.probe_columns import probe_column
+from incognita.methods.statistics import class_means, pooled_covariance, whitening
 from incognita.shapes import Float
 
 
@@ -75,16 +74,14 @@ class MDSEnsemble(Method):
 
     def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         tables = _tables(known, self.layers or tuple(known.layers or ()))
-        statistics = {name: _class_statistics(table, known) for name, table in tables.items()}
-        self.means_ = {name: means for name, (means, _) in statistics.items()}
-        self.shift_ = {name: classes.shift for name, (_, classes) in statistics.items()}
-        self.whitening_ = {
-            name: classes.whitening.contiguous() for name, (_, classes) in statistics.items()
-        }
-        self.whitened_means_ = {name: classes.means for name, (_, classes) in statistics.items()}
+        self.means_: dict[str, Tensor] = {}
+        self.classes_: dict[str, dict[str, Tensor]] = {}
         # kept, not computed on demand: the key of a step must be the same after loading
-        roots = {name: root.double() for name, root in self.whitening_.items()}
-        self.precision_ = {name: root @ root.T for name, root in roots.items()}
+        self.precision_: dict[str, Tensor] = {}
+        for name, table in tables.items():
+            self.means_[name], root = _means_and_root(table, known)
+            self.precision_[name] = root @ root.T
+            self.classes_[name] = whitened_classes(table, self.means_[name], root)._asdict()
 
     def settle(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         usual = {
@@ -114,10 +111,7 @@ class MDSEnsemble(Method):
         return torch.stack(relative).mean(dim=0)
 
     def _distances(self, name: str, table: Tensor) -> Tensor:
-        whitened = WhitenedClasses(
-            self.shift_[name], self.whitening_[name], self.whitened_means_[name]
-        )
-        return smallest_class_distance(table, whitened)
+        return smallest_class_distance(table, WhitenedClasses(**self.classes_[name]))
 
     def _step(self, name: str) -> MahalanobisStep:
         return MahalanobisStep(name, self.means_[name], self.precision_[name], float(self.epsilon))
@@ -172,9 +166,8 @@ def _tables(outputs: ClassifierOutputs, names: Sequence[str]) -> dict[str, Tenso
     return {name: layers[name] for name in names}
 
 
-def _class_statistics(table: Tensor, known: ClassifierOutputs) -> tuple[Tensor, WhitenedClasses]:
+def _means_and_root(table: Tensor, known: ClassifierOutputs) -> tuple[Tensor, Tensor]:
+    """Give the means of the present classes and what whitens the covariance they share."""
     assert known.labels is not None  # check() has seen to it
     means, counts = class_means(table, known.labels, known.logits.shape[1])
-    covariance = pooled_covariance(table, known.labels, means)
-    present = means[counts > 0]
-    return present, whitened_classes(table, present, covariance)
+    return means[counts > 0], whitening(pooled_covariance(table, known.labels, means))

@@ -50,7 +50,7 @@ class Float32:
     def __init__(self, unit: Float[Tensor, "m d"], bank: Bank) -> None:
         self.queries = unit.float()
         self._bank = bank
-        error = (unit.shape[1] + 16) * _FLOAT32 * bank.longest
+        error = float32_error(unit.shape[1]) * bank.longest
         self._error = torch.full((len(unit),), error, dtype=torch.float64)
 
     def block(self, first: int, last: int) -> Block:
@@ -149,12 +149,14 @@ class Candidates:
         """Mark the queries that have more candidates than there is room for."""
         return torch.from_numpy(self._counts == OVERFLOWN)
 
-    def best(self, unit: Float[Tensor, "m d"], bank: Bank) -> Float[Tensor, "m k"]:
-        """Multiply the candidates in float64 and give the k largest products, largest first.
+    def best(
+        self, unit: Float[Tensor, "m d"], bank: Bank, n_last: int
+    ) -> Float[Tensor, "m n_last"]:
+        """Multiply candidates in float64 and give the last few of the k largest, largest first.
 
         Queries that overflowed get zeros.
         """
-        best = np.zeros((len(unit), self._k))
+        best = np.zeros((len(unit), n_last))
         best_of_candidates(
             unit.numpy(),
             bank.rows.numpy(),
@@ -167,6 +169,11 @@ class Candidates:
             best,
         )
         return torch.from_numpy(best)
+
+
+def float32_error(d: int) -> float:
+    """Bound the error of a float32 product of unit vectors of d numbers."""
+    return (d + 16) * _FLOAT32
 
 
 def best_of_all(unit: Float[Tensor, "d"], bank: Bank, k: int) -> Float[Tensor, "k"]:

@@ -4,21 +4,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
+from incognita.kernels.relations import keep_relations
 from incognita.methods.chunks import by_chunk, chunks
 from incognita.methods.logits import check_positive
 from incognita.methods.method import Method, Refit
-from incognita.methods.neighbor_candidates import Bank
-from incognita.methods.neighbor_search import inverse_lengths, kept_rows, largest_products
+from incognita.methods.neighbor_candidates import Bank, float32_error
+from incognita.methods.neighbor_search import (
+    inverse_lengths,
+    kept_rows,
+    kth_products,
+    largest_products,
+)
 from incognita.shapes import Float
 
 _ROWS = 8192  # of queries whose k best products are held at once
-_RELATION_ROWS = 512  # a block of float64 relations is then two megabytes
+_RELATION_ROWS = 1024  # a block of float64 relations is then eight megabytes
+_LARGE = 2**16  # numbers of a bank from which on float64 products take time worth saving
 
 
 @dataclass(eq=False)
@@ -67,17 +75,19 @@ class KNN(Method):
         return by_chunk(self._distance, _features(outputs), rows=_ROWS)
 
     def _distance(self, features: Tensor) -> Tensor:
-        cosines = largest_products(
-            features, Bank(self.bank_, self.scale_), min(self.k, len(self.bank_))
-        )
-        if self.n_zero_rows_:
-            # a row of zeros is as far from a unit vector as one at 60 degrees
-            n = min(self.k, self.n_zero_rows_)
-            cosines = torch.cat([cosines, cosines.new_full((len(features), n), 0.5)], dim=1)
-            cosines = cosines.sort(dim=1, descending=True).values
-        distances = (2 - 2 * cosines[:, self.k - 1]).clamp_min(0).sqrt()
+        distances = (2 - 2 * self._kth_cosines(features)).clamp_min(0).sqrt()
         from_zeros = 0.0 if self.k <= self.n_zero_rows_ else 1.0
         return torch.where(features.any(dim=1), distances, from_zeros)
+
+    def _kth_cosines(self, features: Tensor) -> Tensor:
+        bank = Bank(self.bank_, self.scale_)
+        if not self.n_zero_rows_:
+            return kth_products(features, bank, self.k)
+        # a row of zeros is as far from a unit vector as one at 60 degrees
+        n = min(self.k, self.n_zero_rows_)
+        cosines = largest_products(features, bank, min(self.k, len(bank)))
+        cosines = torch.cat([cosines, cosines.new_full((len(features), n), 0.5)], dim=1)
+        return cosines.kthvalue(cosines.shape[1] - self.k + 1, dim=1).values
 
 
 @dataclass(eq=False)
@@ -141,8 +151,14 @@ class NNGuide(Method):
         return by_chunk(self._guided, _features(outputs), outputs.logits, rows=_ROWS)
 
     def _guided(self, features: Tensor, logits: Tensor) -> Tensor:
-        bank = Bank(self.bank_, self.scale_, self.longest_)
-        guidance = largest_products(features, bank, self.k).mean(dim=1)
+        if len(self.bank_) == self.k:  # the k largest are all: their mean is a product with theirs
+            parts = chunks(self.scale_, self.bank_)
+            total = torch.stack([scale @ rows.double() for scale, rows in parts]).sum(dim=0)
+            unit = features.double() * inverse_lengths(features)[:, None]
+            guidance = (unit * total.to(unit)).sum(dim=1) / self.k
+        else:
+            bank = Bank(self.bank_, self.scale_, self.longest_)
+            guidance = largest_products(features, bank, self.k).mean(dim=1)
         return -guidance * logits.double().logsumexp(dim=1)
 
 
@@ -158,8 +174,9 @@ class Relation(Method):
     and Outlier Data, NeurIPS 2023. t = 1, $\tau$ = 0.03 and the grid are those of its code and of
     OpenOOD. A row of zeros is tied to none.
 
-    Everything is in float64, as a relation that rounding lifts over the threshold would move the
-    score by 0.03. The bank holds features and logits as they came; memory is that of a block.
+    A relation that rounding lifts over the threshold would move the score by 0.03: those so near to
+    it that float32 products cannot tell are computed in float64, and with a small bank all are. The
+    bank holds features and logits as they came; memory is that of a block.
 
     >>> known = ClassifierOutputs(
     ...     (0, 1), torch.tensor([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([[5.0, 0.0], [0.0, 7.0]])
@@ -192,15 +209,48 @@ class Relation(Method):
 
     def _ties(self, features: Tensor, logits: Tensor) -> Tensor:
         unit = features.double() * inverse_lengths(features)[:, None]
-        probabilities = logits.double().softmax(dim=1)
+        shares = logits.double().softmax(dim=1)
+        is_large = self.bank_.numel() >= _LARGE and features.is_cpu and self.bank_.is_cpu
+        relate = self._kept_relations if is_large else self._exact_relations
         total = unit.new_zeros(len(unit))
         for block in chunks(self.bank_, self.scale_, self.logits_, rows=_RELATION_ROWS):
-            bank, scale, bank_logits = (part.to(unit) for part in block)
-            relations = (unit @ bank.T).mul_(scale).clamp_(min=0)
-            relations *= probabilities @ bank_logits.softmax(dim=1).T
-            relations[relations <= self.threshold] = 0
-            total += (relations if self.power == 1 else relations**self.power).sum(dim=1)
+            relations = relate(unit, shares, *block)
+            powers = relations if self.power == 1 else relations.double() ** self.power
+            total += powers.sum(dim=1, dtype=torch.float64)
         return total
+
+    def _exact_relations(
+        self, unit: Tensor, shares: Tensor, bank: Tensor, scale: Tensor, logits: Tensor
+    ) -> Tensor:
+        bank, scale, logits = (part.to(unit) for part in (bank, scale, logits))
+        relations = (unit @ bank.T).mul_(scale).clamp_(min=0)
+        relations *= shares @ logits.softmax(dim=1).T
+        relations[relations <= self.threshold] = 0
+        return relations
+
+    def _kept_relations(
+        self, unit: Tensor, shares: Tensor, bank: Tensor, scale: Tensor, logits: Tensor
+    ) -> Tensor:
+        """Give the same in float32; which relations exceed the threshold is decided exactly."""
+        rows = bank.to(torch.promote_types(bank.dtype, torch.float32)).contiguous()
+        row_shares = logits.double().softmax(dim=1)
+        products = _float32_products(unit, rows)
+        is_open = self.threshold > 0  # without a threshold to exceed there is nothing to decide
+        keep_relations(
+            products,
+            _float32_products(shares, row_shares),
+            float(self.threshold),
+            (is_open * float32_error(unit.shape[1]), is_open * float32_error(shares.shape[1])),
+            (unit.numpy(), shares.numpy()),
+            (rows.numpy(), scale.numpy(), row_shares.numpy()),
+        )
+        return torch.from_numpy(products)
+
+
+def _float32_products(a: Tensor, b: Tensor) -> Float[np.ndarray, "m n"]:
+    # numpy's BLAS knows no setting that would lower the precision
+    products: np.ndarray = np.matmul(a.float().numpy(), b.float().numpy().T)
+    return products
 
 
 def _features(outputs: ClassifierOutputs) -> Tensor:

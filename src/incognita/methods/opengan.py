@@ -20,6 +20,7 @@ from incognita.methods.perceptrons import (
     layers_of,
     new_perceptron,
     one_thread,
+    standardizing,
     tensors_of,
 )
 from incognita.methods.sampling import drawn_rows
@@ -113,10 +114,9 @@ class OpenGAN(Method):
         assert outputs.features is not None  # check() has seen to it
         device = outputs.features.device
         mean, scale = self.mean_.to(device), self.scale_.to(device)
-        layers = layers_of(self._kept(), device)
+        mean, layers = standardizing(layers_of(self._kept(), device), mean, scale)
         return by_chunk(
-            lambda part: -_apply(layers, (part.double() - mean) / scale).squeeze(1),
-            outputs.features,
+            lambda part: -_apply(layers, part.to(mean.dtype) - mean).squeeze(1), outputs.features
         )
 
     def _kept(self) -> dict[str, Tensor]:

@@ -11,6 +11,8 @@ from torch.nn.functional import leaky_relu, linear
 
 from incognita.shapes import Float
 
+_LARGE = 2**18  # weights of a layer from which on float64 takes time worth saving
+
 
 class Layer(NamedTuple):
     """One linear layer of a network."""
@@ -45,8 +47,8 @@ def apply_layers(
     [[11.0], [16.0]]
     """
     for layer in layers[:-1]:
-        rows = leaky_relu(linear(rows, *layer), slope)
-    return linear(rows, *layers[-1])
+        rows = leaky_relu(linear(rows.to(layer.weight.dtype), *layer), slope)
+    return linear(rows.to(layers[-1].weight.dtype), *layers[-1])
 
 
 class Adam:
@@ -92,12 +94,36 @@ def tensors_of(network: Sequence[Layer]) -> dict[str, Tensor]:
 
 
 def layers_of(tensors: Mapping[str, Tensor], device: torch.device) -> list[Layer]:
-    """Make layers again, in float64, of what `tensors_of` gave."""
-    on_device = {name: tensor.double().to(device) for name, tensor in tensors.items()}
-    return [
-        Layer(on_device[f"{k}.weight"], on_device[f"{k}.bias"])
-        for k in range(len(tensors) // len(Layer._fields))
-    ]
+    """Make layers again of what `tensors_of` gave.
+
+    They are float64, so that outputs hardly ever tie, but for large ones, which stay in the float32
+    they were trained in: their rounding moves an output by some 1e-7.
+    """
+    layers = []
+    for k in range(len(tensors) // len(Layer._fields)):
+        weight, bias = tensors[f"{k}.weight"], tensors[f"{k}.bias"]
+        dtype = weight.dtype if weight.numel() >= _LARGE else torch.float64
+        layers.append(Layer(weight.to(device, dtype), bias.to(device, dtype)))
+    return layers
+
+
+def standardizing(
+    layers: Sequence[Layer], mean: Float[Tensor, "d_in"], scale: Float[Tensor, "d_in"]
+) -> tuple[Float[Tensor, "d_in"], list[Layer]]:
+    """Let the first layer divide by the scale; give what rows then lack, and the layers.
+
+    What the layer is to be given is the row less the first tensor, which is the mean rounded to the
+    type of the layer. The rest of the mean is in its bias.
+
+    >>> layer = Layer(torch.tensor([[8.0]]), torch.zeros(1))
+    >>> mean, layers = standardizing([layer], torch.tensor([3.0]), torch.tensor([4.0]))
+    >>> apply_layers(layers, torch.tensor([[5.0]]) - mean)  # 8 * (5 - 3) / 4
+    tensor([[4.]])
+    """
+    first, dtype = layers[0], layers[0].weight.dtype
+    weight, rounded = first.weight.double() / scale, mean.to(dtype)
+    bias = first.bias - weight @ (mean.double() - rounded)
+    return rounded, [Layer(weight.to(dtype), bias.to(dtype)), *layers[1:]]
 
 
 @contextmanager

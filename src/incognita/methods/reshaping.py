@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from incognita.containers.classification import ClassifierOutputs, Head
 from incognita.containers.needs import Needs, Probe
@@ -93,21 +92,22 @@ class FeatureShaping(Shaping):
         assert outputs.head is not None
         features = self.shape(outputs.features.double())
         head = self.shape_head(outputs.head)
-        return replace(
-            outputs,
-            features=features.to(outputs.features.dtype),
-            logits=float64_logits(head, features),
-            head=head,
-        )
+        logits = float64_logits(head, features)
+        return outputs.reshaped(features.to(outputs.features.dtype), logits, head)
 
 
 def float64_logits(head: Head, features: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:
     """Apply a head to float64 features without rounding on the way."""
-    return linear(features, head.weight.to(features), head.bias.to(features))
+    # this way round, as many rows and few classes are multiplied up to twice as fast
+    weight, bias = head.weight.to(features), head.bias.to(features)
+    return torch.addmm(bias[:, None], weight, features.T).T.contiguous()
 
 
 def _row_parts(outputs: ClassifierOutputs) -> Iterator[ClassifierOutputs]:
     """Cut outputs into parts of a few rows, as views."""
+    if 0 < len(outputs) <= ROWS:
+        yield outputs
+        return
     for first in range(0, len(outputs), ROWS):
         rows = slice(first, first + ROWS)
         yield replace(

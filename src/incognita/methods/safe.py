@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -22,6 +22,7 @@ from incognita.methods.perceptrons import (
     layers_of,
     new_perceptron,
     one_thread,
+    standardizing,
     tensors_of,
 )
 from incognita.shapes import Float, Int
@@ -121,14 +122,22 @@ class SAFE(Method):
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
         self.check(outputs)
-        tables = self._tables(outputs)
-        layers = layers_of(self.network_, next(iter(tables.values())).device)
+        tables = list(self._tables(outputs).values())
+        device = tables[0].device
+        mean, scale = (
+            torch.cat(tuple(each.values())).to(device) for each in (self.mean_, self.scale_)
+        )
+        mean, layers = standardizing(layers_of(self.network_, device), mean, scale)
 
         def doubt(*parts: Tensor) -> Tensor:
-            wide = self._side_by_side(dict(zip(tables, parts, strict=True)))
-            return apply_layers(layers, wide.all_rows(torch.float64)).squeeze(1)
+            wide, first = mean.new_empty(len(parts[0]), len(mean)), 0
+            for part in parts:
+                place = slice(first, first + part.shape[1])
+                torch.sub(part.to(mean.dtype), mean[place], out=wide[:, place])
+                first += part.shape[1]
+            return apply_layers(layers, wide).squeeze(1)
 
-        return by_chunk(doubt, *tables.values(), rows=_ROWS)
+        return by_chunk(doubt, *tables, rows=_ROWS)
 
     def _train(
         self,
@@ -193,16 +202,13 @@ class _SideBySide:
 
     def rows(self, index: Int[Tensor, "n"]) -> Float[Tensor, "n channels"]:
         """Give some rows, standardized, in float32: it is enough to train with."""
-        kept = tuple(table[index.to(table.device)] for table in self.tables)
-        return replace(self, tables=kept).all_rows(torch.float32)
-
-    def all_rows(self, dtype: torch.dtype) -> Float[Tensor, "n channels"]:
-        """Give all rows, standardized."""
         columns = zip(self.tables, self.means, self.scales, strict=True)
         return torch.cat(
             [
-                (t.to(dtype) - mean.to(t.device, dtype)).div_(scale.to(t.device, dtype))
-                for t, mean, scale in columns
+                (table[index.to(table.device)].float() - mean.to(table.device, torch.float32)).div_(
+                    scale.to(table.device, torch.float32)
+                )
+                for table, mean, scale in columns
             ],
             dim=1,
         )

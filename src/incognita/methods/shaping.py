@@ -16,6 +16,7 @@ from incognita.methods.activations import (
     n_kept,
     percentile_of_all,
     scaling,
+    scaling_by,
 )
 from incognita.methods.method import Refit
 from incognita.methods.reshaping import FeatureShaping
@@ -191,10 +192,6 @@ class _RowShaping(FeatureShaping):
     def _is_kept(self, features: Tensor) -> Tensor:
         return largest_of_row(features, n_kept(features.shape[1], self.percentile))
 
-    def _factor(self, features: Tensor) -> Tensor:
-        k = n_kept(features.shape[1], self.percentile)
-        return scaling(features, torch.full((len(features),), k, device=features.device)).exp()
-
 
 @dataclass(eq=False)
 class ASHP(_RowShaping):
@@ -236,7 +233,8 @@ class ASHS(_RowShaping):
     """
 
     def shape(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        return torch.where(self._is_kept(features), features * self._factor(features), 0.0)
+        kept = torch.where(self._is_kept(features), features, 0.0)
+        return kept * scaling_by(features, kept.relu().sum(dim=1)).exp()
 
 
 @dataclass(eq=False)
@@ -259,9 +257,9 @@ class ASHB(_RowShaping):
     """
 
     def shape(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        is_kept = self._is_kept(features)
-        level = features.relu().sum(dim=1, keepdim=True) / is_kept.sum(dim=1, keepdim=True)
-        return torch.where(is_kept, level, 0.0)
+        total = features.relu().sum(dim=1, keepdim=True)
+        level = total / n_kept(features.shape[1], self.percentile)
+        return torch.where(self._is_kept(features), level, 0.0)
 
 
 @dataclass(eq=False)
@@ -282,4 +280,4 @@ class SCALE(_RowShaping):
     percentile: int | float = 85
 
     def shape(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        return features * self._factor(features)
+        return features * scaling(features, n_kept(features.shape[1], self.percentile)).exp()

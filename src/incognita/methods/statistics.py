@@ -1,24 +1,18 @@
-"""Means, covariances and Mahalanobis distances, in memory that does not grow with the rows."""
+"""Means and covariances, in memory that does not grow with the rows."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from incognita.errors import InvalidDataError
-from incognita.methods.chunks import by_chunk, chunks
+from incognita.methods.chunks import chunks
 from incognita.shapes import Float, Int
 
 Transform = Callable[[Tensor], Tensor]
 
 _EPS = torch.finfo(torch.float64).eps
-_ROWS = 1024  # a block of distances to 1000 classes then stays in cache
-_ROWS_ALIKE = 16  # a product of that many rows rounds each row alike, whatever rows stand beside it
-_SMALL = 2**16  # multiplications per row below which float64 costs nothing worth saving
-_FLOAT32_ERROR = 5e-6  # of the mean distance; a ResNet-18 on CIFAR-10 has 3e-6
-_TRIAL_ROWS = 1024
 
 
 class ClassMeans(NamedTuple):
@@ -26,14 +20,6 @@ class ClassMeans(NamedTuple):
 
     means: Float[Tensor, "classes d"]
     counts: Int[Tensor, "classes"]
-
-
-class WhitenedClasses(NamedTuple):
-    """Class means after `(x - shift) @ whitening`, where Mahalanobis distances are Euclidean."""
-
-    shift: Float[Tensor, "d"]
-    whitening: Float[Tensor, "d rank"]
-    means: Float[Tensor, "classes rank"]
 
 
 def class_means(
@@ -130,18 +116,24 @@ def whitening(covariance: Float[Tensor, "d d"]) -> Float[Tensor, "d rank"]:
 
     Directions with a variance below d * eps of the largest (float64; the rule of scipy's `pinvh`)
     carry no information and are left out. If nothing varies there is no scale to measure in, and
-    W is the identity: distances are then Euclidean.
+    W is the identity: distances are then Euclidean. Columns are in order of rising variance.
 
     >>> whitening(torch.tensor([[0.0, 0.0], [0.0, 4.0]], dtype=torch.float64)).abs().tolist()
     [[0.0], [0.5]]
     """
+    return whitening_and_dropped(covariance)[0]
+
+
+def whitening_and_dropped(
+    covariance: Float[Tensor, "d d"],
+) -> tuple[Float[Tensor, "d rank"], Float[Tensor, "d dropped"]]:
+    """Give the whitening, and the directions of unit length that it leaves out."""
     variances, directions = torch.linalg.eigh(covariance.double())
     largest = variances[-1]
     if not largest > 0:
-        return torch.eye(len(covariance), dtype=torch.float64, device=covariance.device)
+        return torch.eye(len(covariance)).to(variances), directions[:, :0]
     is_kept = variances > len(covariance) * _EPS * largest
-    root: Tensor = directions[:, is_kept] / variances[is_kept].sqrt()
-    return root
+    return directions[:, is_kept] / variances[is_kept].sqrt(), directions[:, ~is_kept]
 
 
 def precision(covariance: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
@@ -152,55 +144,6 @@ def precision(covariance: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
     """
     root = whitening(covariance)
     return root @ root.T
-
-
-def exact_whitened_classes(
-    means: Float[Tensor, "classes d"], covariance: Float[Tensor, "d d"]
-) -> WhitenedClasses:
-    """Prepare `smallest_class_distance` for one covariance shared by all classes, in float64."""
-    root = whitening(covariance)
-    shift = means.mean(dim=0).float().double()  # a float32 copy then subtracts the same number
-    return WhitenedClasses(shift, root, (means - shift) @ root)
-
-
-def whitened_classes(
-    features: Float[Tensor, "n d"],
-    means: Float[Tensor, "classes d"],
-    covariance: Float[Tensor, "d d"],
-) -> WhitenedClasses:
-    """Prepare `smallest_class_distance` in the cheapest precision that is good enough.
-
-    Products are taken in float32 where that pays and where, on some of the `features`, no
-    distance is off by more than 5e-6 of their mean; otherwise in float64.
-    """
-    exact = exact_whitened_classes(means, covariance)
-    if exact.whitening.numel() + exact.means.numel() < _SMALL or features.dtype == torch.float64:
-        return exact
-    fast = WhitenedClasses(*(tensor.float() for tensor in exact))
-    trial = features[:: max(1, len(features) // _TRIAL_ROWS)]
-    distances = smallest_class_distance(trial, exact)
-    error = (smallest_class_distance(trial, fast) - distances).abs().max()
-    return fast if error <= _FLOAT32_ERROR * distances.mean() else exact
-
-
-def smallest_class_distance(
-    features: Float[Tensor, "n d"], classes: WhitenedClasses
-) -> Float[Tensor, "n"]:
-    r"""Give the squared Mahalanobis distance of each row to the nearest class mean.
-
-    $|z - m_c|^2 = |z|^2 - 2 z^T m_c + |m_c|^2$ finds the nearest class with two matrix products;
-    its distance is then taken from the difference itself, which does not cancel.
-    """
-    shift, root, means = (tensor.to(features.device) for tensor in classes)
-    half_norms = means.square().sum(dim=1) / 2
-
-    def distance(rows: Tensor) -> Tensor:
-        whitened = (_padded(rows).to(root.dtype) - shift) @ root
-        nearest = torch.addmm(half_norms, whitened, means.T, alpha=-1).argmin(dim=1)
-        gaps = (whitened - means[nearest])[: len(rows)]
-        return gaps.square_().sum(dim=1, dtype=torch.float64)
-
-    return by_chunk(distance, features, rows=_ROWS)
 
 
 def check_labels(labels: Int[Tensor, "n"], n_classes: int) -> None:
@@ -224,7 +167,3 @@ def _float64_rows(
 
 def _one_group(features: Tensor) -> Tensor:
     return torch.zeros(1, dtype=torch.int64, device=features.device).expand(len(features))
-
-
-def _padded(rows: Tensor) -> Tensor:
-    return pad(rows, (0, 0, 0, -len(rows) % _ROWS_ALIKE))

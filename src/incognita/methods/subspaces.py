@@ -13,8 +13,13 @@ from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
 from incognita.methods.chunks import by_chunk
 from incognita.methods.method import Method, Refit
+from incognita.methods.products import centered, narrow_product
 from incognita.methods.statistics import overall_covariance
 from incognita.shapes import Float
+
+_SMALL = 2**16  # multiplications per row below which float64 costs nothing worth saving
+_LEADING = 16  # principal directions without which most rows are short
+_MOST_CANCELLED = 16  # a row this much longer than its residual: float32 leaves six digits
 
 
 @dataclass(eq=False)
@@ -132,10 +137,24 @@ def _residuals(
     features: Tensor, origin: Tensor, directions: Tensor, dimension: int | None
 ) -> Float[Tensor, "n"]:
     """Give the length of each row's part along all but the last `dimension` directions."""
-    n_residual = len(origin) - _n_principal(dimension, len(origin))
-    basis = directions[:, :n_residual].to(features.device)
-    start = origin.to(features.device)
-    return by_chunk(lambda rows: vector_norm((rows.double() - start) @ basis, dim=1), features)
+    n_principal = _n_principal(dimension, len(origin))
+    start, turn = origin.to(features.device), directions.to(features.device)
+    basis, principal = turn.tensor_split([len(origin) - n_principal], dim=1)
+    if basis.numel() < _SMALL:
+        return by_chunk(lambda rows: vector_norm((rows.double() - start) @ basis, dim=1), features)
+    leading, rough_basis = principal[:, -_LEADING:].T.contiguous(), basis.float()
+
+    def length(rows: Tensor) -> Tensor:
+        gaps = centered(rows, start)
+        # without its leading directions a row is short, and so is what float32 takes from it
+        rest = torch.addmm(gaps, narrow_product(gaps, leading), leading, alpha=-1)
+        lengths: Tensor = vector_norm(rest.float() @ rough_basis, dim=1, dtype=torch.float64)
+        is_open = lengths * _MOST_CANCELLED < vector_norm(rest, dim=1)
+        if is_open.any():
+            lengths[is_open] = vector_norm(gaps[is_open] @ basis, dim=1)
+        return lengths[: len(rows)]
+
+    return by_chunk(length, features, rows=1024)
 
 
 def _n_principal(dimension: int | None, d: int) -> int:
