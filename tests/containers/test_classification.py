@@ -274,3 +274,23 @@ def test_a_column_cannot_be_replaced():
         outputs().logits = torch.zeros(4, 3)
     with pytest.raises(FrozenInstanceError):
         HEAD.bias = torch.zeros(3)
+
+
+def test_reshaped_outputs_keep_all_else_and_check_what_is_new():
+    head = Head(torch.eye(2), torch.zeros(2))
+    layers = {"stem": torch.zeros(2, 3)}
+    outputs = ClassifierOutputs(
+        ("a", "b"), torch.zeros(2, 2), torch.ones(2, 2), torch.tensor([0, 1]), head, layers
+    )
+    other = outputs.reshaped(torch.full((2, 2), 3.0), torch.ones(2, 2), head)
+    assert other.layers is layers
+    assert other.labels is outputs.labels
+    assert (other.features == 3).all()
+    assert (outputs.features == 1).all()
+    infinite = torch.tensor([[1.0, 1.0], [1.0, float("inf")]])
+    with pytest.raises(InvalidDataError, match=r"features .* must be finite, but row 1 \(image b"):
+        outputs.reshaped(infinite, torch.ones(2, 2), head)
+    with pytest.raises(InvalidDataError, match="rows has 2 rows and features has 3"):
+        outputs.reshaped(torch.ones(3, 2), torch.ones(3, 2), head)
+    with pytest.raises(InvalidDataError, match="head takes 2 features"):
+        outputs.reshaped(torch.ones(2, 5), torch.ones(2, 2), head)

@@ -11,7 +11,7 @@ from incognita.containers.classification import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods import neighbor_candidates, neighbor_search
 from incognita.methods.neighbor_candidates import Bank
-from incognita.methods.neighbor_search import inverse_lengths, largest_products
+from incognita.methods.neighbor_search import inverse_lengths, kth_products, largest_products
 from incognita.methods.neighbors import KNN, NNGuide, Relation
 
 
@@ -334,3 +334,74 @@ def test_a_changed_parameter_changes_the_score(method, change):
     known, seen = Toy().outputs(200), Toy().outputs(20, unknown=True, seed=2)
     changed = method.fit(known).with_parameters(known, **change)
     assert not torch.allclose(method.score(seen), changed.score(seen))
+
+
+@pytest.mark.parametrize("k", [1, 2, 7, 300])
+@pytest.mark.parametrize("spread", [0.003, 1.0])
+def test_the_kth_product_alone_has_the_same_bits(way, k, spread):
+    features = features_of(3000, 24, seed=1, spread=spread)
+    features[1000:1040] = features[:40]  # products that tie
+    bank = Bank(features, inverse_lengths(features))
+    queries = features_of(90, 24, seed=2, spread=spread)
+    queries[3] = 0
+    assert torch.equal(kth_products(queries, bank, k), largest_products(queries, bank, k)[:, -1])
+
+
+def test_nnguide_with_all_of_its_bank_equals_its_definition():
+    toy = Toy(negative=True)
+    known, seen = toy.outputs(80), toy.outputs(40, unknown=True, seed=2)
+    scores = NNGuide(k=80).fit(known).score(seen)
+    expected = oracle.nnguide(seen.features, seen.logits, known.features, known.logits, 80)
+    np.testing.assert_allclose(scores, expected, rtol=1e-12)
+
+
+def related(n: int, seed: int, sharpness: float = 1.0) -> ClassifierOutputs:
+    """Rows wide enough to be multiplied in float32."""
+    features = features_of(n, 300, seed=seed)
+    logits = sharpness * features[:, :10].clone()
+    return ClassifierOutputs(tuple(range(n)), logits, features)
+
+
+def slow_relations(seen: ClassifierOutputs, known: ClassifierOutputs) -> torch.Tensor:
+    unit, bank = (torch.nn.functional.normalize(o.features.double()) for o in (seen, known))
+    shares, bank_shares = (o.logits.double().softmax(dim=1) for o in (seen, known))
+    return (unit @ bank.T).clamp(min=0) * (shares @ bank_shares.T)
+
+
+@pytest.mark.parametrize("power", [1, 2, 8])
+@pytest.mark.parametrize("threshold", [0.0, 1e-4, 0.03, 0.4])
+@pytest.mark.parametrize("sharpness", [0.1, 3.0])
+def test_relation_of_wide_rows_equals_its_definition_to_a_millionth(power, threshold, sharpness):
+    known, seen = related(2500, 1, sharpness), related(70, 2, sharpness)
+    scores = Relation(power=power, threshold=threshold).fit(known).score(seen)
+    relations = slow_relations(seen, known)
+    expected = -torch.where(relations > threshold, relations**power, 0.0).sum(dim=1)
+    torch.testing.assert_close(scores, expected, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_above", [0, 1])
+def test_rounding_never_lifts_a_relation_over_the_threshold(n_above):
+    """The threshold is a relation itself, or the number just below it."""
+    known, seen = related(1000, 1), related(20, 2)
+    relations = slow_relations(seen, known)
+    for row in range(20):
+        one = seen[torch.arange(20) == row]
+        threshold = float(relations[row].sort().values[700])
+        threshold *= 1 - 1e-13 if n_above else 1 + 1e-13  # float64 itself errs by less
+        expected = -torch.where(relations[row] > threshold, relations[row], 0.0).sum()
+        found = Relation(threshold=threshold).fit(known).score(one).item()
+        assert abs(found - expected) < 1e-6 * abs(expected)
+        assert abs(relations[row].sort().values[700]) > 1e-5 * abs(expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_relation_takes_wide_features_of_any_float_type(dtype):
+    known, seen = related(1000, 1), related(20, 2)
+    rows = [
+        ClassifierOutputs(o.image_ids, o.logits, o.features.to(dtype).t().contiguous().t())
+        for o in (known, seen)
+    ]
+    expected = slow_relations(rows[1], rows[0])
+    scores = Relation().fit(rows[0]).score(rows[1])
+    kept = torch.where(expected > 0.03, expected, 0.0).sum(dim=1)
+    torch.testing.assert_close(scores, -kept, rtol=1e-6, atol=0)

@@ -224,3 +224,23 @@ def test_rows_do_not_depend_on_each_other(fitted, unknown):
 def test_nonsense_is_refused(name):
     with pytest.raises(InvalidDataError, match=f"{name} above 0, but got 0"):
         SAFE(**{name: 0})
+
+
+@pytest.mark.parametrize(("offset", "scale"), [(0.0, 1.0), (1e4, 1.0), (-3e-5, 1e-7)])
+def test_a_wide_first_layer_stays_in_float32_and_near_the_kept_network(offset, scale):
+    """Rows far from zero lose no digits: the mean is taken off before they are multiplied."""
+    rng = torch.Generator().manual_seed(0)
+    clean = offset + scale * torch.randn(300, 2100, generator=rng)
+    known = ClassifierOutputs(
+        tuple(range(300)),
+        torch.zeros(300, 2),
+        layers={"shortcut/1": clean[:, :800], "shortcut/2": clean[:, 800:]},
+        probes={
+            f"{PerturbedCopy().key}/shortcut/1": clean[:, :800] + 2 * scale,
+            f"{PerturbedCopy().key}/shortcut/2": clean[:, 800:] * 1.0,
+        },
+    )
+    method = SAFE(epochs=2).fit(known)
+    expected = network_by_hand(method, standardized(known, side_by_side(known)))
+    error = np.abs(method.score(known).numpy() - expected)
+    assert error.max() < 1e-6 * np.abs(expected).max()

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 from pytorch_ood.detector import ViM as PeerViM
+from tests.methods.hard_rows import HardRows, falling, usual
 from tests.methods.toys import Toy
 from tests.oracles import feature_methods as oracle
 
 from incognita.containers.classification import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
+from incognita.methods import subspaces
 from incognita.methods.subspaces import Residual, ViM
 
 
@@ -143,3 +145,48 @@ def test_a_row_scores_the_same_whatever_rows_stand_beside_it(kind, known, test_r
     alone = [method.score(test_rows[torch.arange(60) == k]) for k in range(60)]
     assert torch.allclose(method.score(test_rows), torch.cat(alone), rtol=1e-12)
     assert method.score(test_rows[torch.zeros(60, dtype=torch.bool)]).shape == (0,)
+
+
+@pytest.mark.parametrize("kind", [ViM, Residual])
+@pytest.mark.parametrize("dimension", [20, 160])
+@pytest.mark.parametrize(
+    "world",
+    [
+        HardRows(usual()),
+        HardRows(usual(1e-6)),
+        HardRows(falling(100, 0.1), offset=1e4),
+        HardRows(falling(1e4, 1e-4)),
+    ],
+    ids=["usual", "small", "far away", "falling"],
+)
+def test_float32_leaves_residuals_of_wide_rows_right_to_a_millionth(
+    kind, dimension, world, monkeypatch
+):
+    method = kind(dimension).fit(world.known())
+    seen = world.outputs(torch.cat([world.features(200, 2), world.unknown(3)]))
+    found = method.score(seen)
+    monkeypatch.setattr(subspaces, "_SMALL", 10**9)  # float64 throughout
+    expected = kind(dimension).fit(world.known()).score(seen)
+    size = expected.abs() + seen.logits.double().logsumexp(dim=1).abs()  # the terms of ViM
+    assert ((found - expected).abs() <= 1e-6 * size).all()
+
+
+def test_rows_that_hardly_leave_the_principal_space_are_measured_in_float64():
+    """What float32 takes from their long part would be more than is left of them."""
+    world = HardRows(falling(1e4, 1e-4))
+    method = Residual(20).fit(world.known())
+    axes = method.directions_[:, -10:].T
+    rows = (1e4 * axes + method.origin_).float()
+    exact = (rows.double() - method.origin_) @ method.directions_[:, :300]
+    torch.testing.assert_close(
+        method.score(world.outputs(rows)), exact.norm(dim=1), rtol=1e-6, atol=0
+    )
+
+
+@pytest.mark.parametrize("kind", [ViM, Residual])
+def test_wide_rows_score_the_same_whatever_rows_stand_beside_them(kind):
+    world = HardRows(usual())
+    method = kind(160).fit(world.known())
+    seen = world.outputs(world.features(37, 2))
+    alone = [method.score(seen[torch.arange(37) == k]) for k in range(0, 37, 6)]
+    torch.testing.assert_close(method.score(seen)[::6], torch.cat(alone), rtol=1e-12, atol=0)

@@ -51,7 +51,12 @@ def rank_on_terra(out: Path, limit: int | None) -> None:
 
 def find_on_terra(out: Path, limit: int | None) -> None:
     """A detector of drawn objects that meets objects it was never taught."""
+    from incognita.cli import import_everything_again
     from incognita.cli.run import run_command
 
+    import_everything_again()
+    import torch
+
+    torch.set_num_threads(1)  # scenes are small: dealing a layer out takes longer than its work
     typer.echo("\n3. A detector meets objects it was never taught: incognita run terra/detection")
     run_command("terra/detection", methods=OF_BOXES, limit=limit, out=out)

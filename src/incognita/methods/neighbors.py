@@ -175,8 +175,9 @@ class Relation(Method):
     OpenOOD. A row of zeros is tied to none.
 
     A relation that rounding lifts over the threshold would move the score by 0.03: those so near to
-    it that float32 products cannot tell are computed in float64, and with a small bank all are. The
-    bank holds features and logits as they came; memory is that of a block.
+    it that float32 products cannot tell are computed in float64, and with a small bank or a power
+    other than 1 all are. The bank holds features and logits as they came; memory is that of a
+    block.
 
     >>> known = ClassifierOutputs(
     ...     (0, 1), torch.tensor([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([[5.0, 0.0], [0.0, 7.0]])
@@ -211,11 +212,13 @@ class Relation(Method):
         unit = features.double() * inverse_lengths(features)[:, None]
         shares = logits.double().softmax(dim=1)
         is_large = self.bank_.numel() >= _LARGE and features.is_cpu and self.bank_.is_cpu
-        relate = self._kept_relations if is_large else self._exact_relations
+        # a power would multiply what float32 takes from a relation
+        is_rough = is_large and self.power == 1
+        relate = self._rough_relations if is_rough else self._exact_relations
         total = unit.new_zeros(len(unit))
         for block in chunks(self.bank_, self.scale_, self.logits_, rows=_RELATION_ROWS):
             relations = relate(unit, shares, *block)
-            powers = relations if self.power == 1 else relations.double() ** self.power
+            powers = relations if self.power == 1 else relations**self.power
             total += powers.sum(dim=1, dtype=torch.float64)
         return total
 
@@ -228,7 +231,7 @@ class Relation(Method):
         relations[relations <= self.threshold] = 0
         return relations
 
-    def _kept_relations(
+    def _rough_relations(
         self, unit: Tensor, shares: Tensor, bank: Tensor, scale: Tensor, logits: Tensor
     ) -> Tensor:
         """Give the same in float32; which relations exceed the threshold is decided exactly."""
