@@ -34,3 +34,10 @@ def test_what_is_no_image_is_refused_in_a_sentence(tmp_path) -> None:
         incognita.detect(GridDetector(), tmp_path / "nowhere.png")
     with pytest.raises(InvalidDataError, match="uint8"):
         incognita.detect(GridDetector(), np.zeros((4, 4)))
+
+
+def test_a_name_that_comes_again_is_told_apart() -> None:
+    """COCO's detectors have several classes called N/A."""
+    detector = GridDetector(class_names=("N/A", "green", "N/A"))
+    found = incognita.detect(detector, scenes(1).load(0))
+    assert found.classes.names == ("N/A", "green", "N/A (2)")

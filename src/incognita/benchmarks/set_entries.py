@@ -108,28 +108,31 @@ class FolderSet(_Set):
         return self.path
 
 
-class TerraSet(_Set):
-    """Images that the embedded world Terra draws.
+class _TerraPictures(_Set):
+    """Pictures that the embedded world Terra draws.
 
     Args:
-        kind: terra.
-        part: `train`, `validation` or `test`; no image is in two of them.
+        part: `train`, `validation` or `test`; no picture is in two of them.
         classes: A group, a super-class or a class of its tree, or several of them.
-        count: How many images.
+        count: How many pictures.
         style: `plain`, or a shifted look.
         seed: Another seed is another world with the same classes.
-        size: Width and height in pixels.
     """
 
     reads_files: ClassVar[bool] = False
     place: ClassVar[str] = "embedded"
 
-    kind: Literal["terra"]
     part: Literal["train", "validation", "test"]
     count: PositiveInt
     classes: str | list[str] = "known"
     style: str = "plain"
     seed: NonNegativeInt = 0
+
+
+class TerraSet(_TerraPictures):
+    """Images of one object each; `size` is their width and height in pixels."""
+
+    kind: Literal["terra"]
     size: PositiveInt = 32
 
 
@@ -201,29 +204,12 @@ class CocoSet(_Set):
         return f"{self.images}, annotated in {self.annotations}"
 
 
-class TerraScenesSet(_Set):
-    """Scenes of several objects that the embedded world Terra draws.
-
-    Args:
-        kind: terra-scenes.
-        part: `train`, `validation` or `test`; no scene is in two of them.
-        classes: A group, a super-class or a class of its tree, or several of them.
-        count: How many scenes.
-        style: `plain`, or a shifted look.
-        seed: Another seed is another world with the same classes.
-        size: Width and height in pixels.
-    """
+class TerraScenesSet(_TerraPictures):
+    """Scenes of several objects; `size` is their width and height in pixels."""
 
     task: ClassVar[Task] = "detection"
-    reads_files: ClassVar[bool] = False
-    place: ClassVar[str] = "embedded"
 
     kind: Literal["terra-scenes"]
-    part: Literal["train", "validation", "test"]
-    count: PositiveInt
-    classes: str | list[str] = "known"
-    style: str = "plain"
-    seed: NonNegativeInt = 0
     size: PositiveInt = 160
 
 

@@ -128,14 +128,10 @@ def run_command(
     missing; 4 finished, but images could not be used or methods failed, which are named; 130
     interrupted, and the same command goes on where it was.
     """
-    from incognita.cli import collect_garbage_again, import_everything_again
-
-    import_everything_again(compiler=device != "cpu")
+    _import_all(device)
     from incognita.extraction.records import Settings
     from incognita.running.evaluate import evaluate
 
-    collect_garbage_again()
-    settings = Settings(batch_size, precision.value, device, workers)
     with progress_on_stderr() as (on_step, on_progress):
         evaluation = evaluate(
             model or None,
@@ -150,13 +146,23 @@ def run_command(
             boxes=_boxes(
                 score_floor, max_per_image, nms_iou, confidence_threshold, unknown_threshold
             ),
-            settings=settings,
+            settings=Settings(batch_size, precision.value, device, workers),
             store=store or out / "outputs",
             out=out / "results",
             on_progress=on_progress,
             on_step=on_step,
         )
     finish(evaluation, out, as_json=as_json)
+
+
+def _import_all(device: str) -> None:
+    """Import what a run needs, and only then look for garbage again."""
+    from incognita.cli import collect_garbage_again, import_everything_again
+
+    import_everything_again(compiler=device != "cpu")
+    import incognita.running.evaluate  # noqa: F401
+
+    collect_garbage_again()
 
 
 def _boxes(

@@ -1,8 +1,7 @@
 """Runs a model over a dataset once and gives everything that was asked for."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from time import perf_counter
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from incognita.containers.needs import Probe
 from incognita.extraction.joining import Joined
 from incognita.extraction.output_store import OutputStore
 from incognita.extraction.probes import check_wanted
-from incognita.extraction.recording import record_shards
+from incognita.extraction.recording import Extracted, record
 from incognita.extraction.records import (
     LAYERS,
     OUTPUTS,
@@ -28,25 +27,6 @@ from incognita.models.adapter import Classifier
 __all__ = ["BrokenImage", "Extracted", "OutputStore", "PassCount", "Settings", "extract"]
 
 
-@dataclass(frozen=True, eq=False)
-class Extracted:
-    """What one pass gave, and what it cost.
-
-    Args:
-        outputs: One row per image that could be read, in the order of the dataset.
-        broken: The others.
-        passes: How often the network was run; what was found in the store cost none.
-        seconds: From the call to the outputs.
-        n_bytes: Size of the columns.
-    """
-
-    outputs: ClassifierOutputs
-    broken: tuple[BrokenImage, ...]
-    passes: PassCount
-    seconds: float
-    n_bytes: int
-
-
 def extract(
     classifier: Classifier,
     dataset: Dataset,
@@ -56,7 +36,7 @@ def extract(
     settings: Settings = Settings(),  # noqa: B008 - it is frozen
     store: OutputStore | None = None,
     on_progress: Callable[[int], None] | None = None,
-) -> Extracted:
+) -> Extracted[ClassifierOutputs]:
     """Record logits, features and whatever else is asked for, in one pass over the images.
 
     The dataset is cut into shards of 512 images. With a store each finished shard is kept, and a
@@ -72,16 +52,11 @@ def extract(
         store: Where to find and keep outputs.
         on_progress: Is told the number of images after every batch, and of every shard found.
     """
-    start = perf_counter()
     unique = {probe.key: probe for probe in probes}
     wanted = Wanted(layers=layers, probes=tuple(unique.values()))
     check_wanted(wanted, layers=classifier.layers, name=classifier.name)
     task = Task(classifier, dataset, wanted, settings)
-    joined, passes = record_shards(task, store, on_progress)
-    outputs = _outputs(classifier, dataset, wanted, joined)
-    return Extracted(
-        outputs, joined.broken_of(dataset), passes, perf_counter() - start, joined.n_bytes
-    )
+    return record(task, partial(_outputs, classifier, dataset, wanted), store, on_progress)
 
 
 def _outputs(

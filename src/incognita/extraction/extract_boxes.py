@@ -1,8 +1,7 @@
 """Runs a detector over a dataset once and gives its boxes with everything asked for."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from time import perf_counter
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,12 +16,10 @@ from incognita.errors import InvalidDataError
 from incognita.extraction.detector_network import PLACE, check_boxes_wanted
 from incognita.extraction.joining import Joined
 from incognita.extraction.output_store import OutputStore
-from incognita.extraction.recording import record_shards
+from incognita.extraction.recording import Extracted, record
 from incognita.extraction.records import (
     LAYERS,
     OUTPUTS,
-    BrokenImage,
-    PassCount,
     Settings,
     Wanted,
 )
@@ -30,26 +27,6 @@ from incognita.extraction.workers import Task
 from incognita.models.detector import Detector
 
 _LARGEST_DRIFT = 0.01  # pixels between boxes that two runs call the same
-
-
-@dataclass(frozen=True, eq=False)
-class ExtractedBoxes:
-    """What one pass gave, and what it cost.
-
-    Args:
-        outputs: The boxes of every image that could be read, in the order of the dataset; an
-            image without a box is there, too.
-        broken: The images that could not be read.
-        passes: How often the network was run; what was found in the store cost none.
-        seconds: From the call to the outputs.
-        n_bytes: Size of the columns.
-    """
-
-    outputs: DetectorOutputs
-    broken: tuple[BrokenImage, ...]
-    passes: PassCount
-    seconds: float
-    n_bytes: int
 
 
 def extract_boxes(
@@ -61,7 +38,7 @@ def extract_boxes(
     settings: Settings = Settings(),  # noqa: B008 - it is frozen
     store: OutputStore | None = None,
     on_progress: Callable[[int], None] | None = None,
-) -> ExtractedBoxes:
+) -> Extracted[DetectorOutputs]:
     """Record boxes, logits, features and whatever else is asked for, in one pass over the images.
 
     The dataset is cut into shards of 64 images. With a store each finished shard is kept, and a
@@ -77,21 +54,21 @@ def extract_boxes(
         store: Where to find and keep outputs.
         on_progress: Is told the number of images after every batch, and of every shard found.
     """
-    start = perf_counter()
     unique = {probe.key: probe for probe in probes}
     wanted = Wanted(layers=layers, probes=tuple(unique.values()))
     check_boxes_wanted(detector, wanted, settings)
-    joined, passes = record_shards(Task(detector, dataset, wanted, settings), store, on_progress)
-    outputs = _outputs(detector, dataset, wanted, joined)
-    return ExtractedBoxes(
-        outputs, joined.broken_of(dataset), passes, perf_counter() - start, joined.n_bytes
-    )
+    task = Task(detector, dataset, wanted, settings)
+    return record(task, partial(_outputs, detector, dataset, wanted), store, on_progress)
 
 
 def classes_of(detector: Detector) -> Classes:
-    """Give the detector's classes, all of them known."""
-    names = tuple(detector.class_names)
-    return Classes(names, (Role.KNOWN,) * len(names))
+    """Give the detector's classes, all of them known.
+
+    A name that comes again gets its place behind it: COCO's detectors have several "N/A".
+    """
+    given = list(detector.class_names)
+    names = [name if given.index(name) == k else f"{name} ({k})" for k, name in enumerate(given)]
+    return Classes(tuple(names), (Role.KNOWN,) * len(names))
 
 
 def _outputs(

@@ -9,10 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from incognita.benchmarks.dataset import Dataset
 from incognita.errors import InvalidDataError
 from incognita.extraction.output_store import HeldShards, StoredShards
-from incognita.extraction.records import BrokenImage, ShardGroup
+from incognita.extraction.records import ShardGroup
 
 JOINED_IN_MEMORY = 2**30  # bytes of a column; a larger one lies in a file that memory can forget
 Counts = dict[int, int]  # rows of each image that is there
@@ -31,10 +30,6 @@ class Joined:
     def n_bytes(self) -> int:
         """Size of the columns."""
         return sum(c.nbytes for columns in self.columns.values() for c in columns.values())
-
-    def broken_of(self, dataset: Dataset) -> tuple[BrokenImage, ...]:
-        """Give the images that have no row, by their ids."""
-        return tuple(BrokenImage(dataset.image_ids[k], why) for k, why in self.broken.items())
 
 
 def join(shards: StoredShards | HeldShards, n: int, groups: list[str]) -> Joined:

@@ -1,17 +1,64 @@
 """Runs the shards that are missing and puts all of them together."""
 
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
+from typing import Generic, TypeVar
 
 from incognita.extraction.joining import Joined, join
 from incognita.extraction.loading import shard_rows
 from incognita.extraction.output_store import HeldShards, OutputStore, StoredShards
-from incognita.extraction.records import PassCount, ShardJob
+from incognita.extraction.records import BrokenImage, PassCount, ShardJob
 from incognita.extraction.shards import Progress
 from incognita.extraction.workers import Task, run_in_workers
 
+Outputs = TypeVar("Outputs")
 
-def record_shards(
+
+@dataclass(frozen=True, eq=False)
+class Extracted(Generic[Outputs]):
+    """What one pass gave, and what it cost.
+
+    Args:
+        outputs: What was recorded of the images that could be used, in the order of the dataset.
+        broken: The other images.
+        passes: How often the network was run; what was found in the store cost none.
+        seconds: From the call to the outputs.
+        n_bytes: Size of the columns.
+        n_images: How many images could be used.
+    """
+
+    outputs: Outputs
+    broken: tuple[BrokenImage, ...]
+    passes: PassCount
+    seconds: float
+    n_bytes: int
+    n_images: int
+
+
+def record(
+    task: Task,
+    outputs_of: Callable[[Joined], Outputs],
+    store: OutputStore | None,
+    on_progress: Progress | None,
+) -> Extracted[Outputs]:
+    """Run what is missing and make outputs of everything, keeping the account."""
+    start = perf_counter()
+    joined, passes = _record_shards(task, store, on_progress)
+    outputs = outputs_of(joined)
+    return Extracted(
+        outputs,
+        tuple(BrokenImage(task.dataset.image_ids[k], why) for k, why in joined.broken.items()),
+        passes,
+        perf_counter() - start,
+        joined.n_bytes,
+        len(joined.rows),
+    )
+
+
+def _record_shards(
     task: Task, store: OutputStore | None, on_progress: Progress | None
 ) -> tuple[Joined, PassCount]:
     """Give every column of every image, running the model only for what the store lacks."""

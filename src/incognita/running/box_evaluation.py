@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from incognita.errors import unknown_name
 from incognita.results.method_result import MethodResult
 from incognita.results.metric_studies import (
     Correlations,
@@ -16,54 +15,25 @@ from incognita.results.metric_studies import (
     metric_correlations,
     value_of,
 )
+from incognita.running.findings import Findings
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-@dataclass(frozen=True, eq=False)
-class DetectorEvaluation:
-    """Every method on one detection benchmark and one detector.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DetectorEvaluation(Findings):
+    """Every method on one detection benchmark and one detector; its rules are among the facts.
 
     Args:
-        methods: One record per method, by title.
-        groups: The groups of unknown sets, such as near, far and farther.
         mixed: The sets in which known and unknown objects stand together.
         families: The family of each method, by title.
-        skipped: Methods that could not run here, and why.
-        failed: Methods that broke off, and why.
-        broken: Images that could not be used: set, id, reason.
-        notes: What a reader must be told.
-        facts: The benchmark, the detector, its rules, the passes that were made.
     """
 
     row: ClassVar[str] = "box"
 
-    methods: Mapping[str, MethodResult]
-    groups: tuple[str, ...]
     mixed: tuple[str, ...]
     families: Mapping[str, str]
-    skipped: Mapping[str, str] = field(default_factory=dict)
-    failed: Mapping[str, str] = field(default_factory=dict)
-    broken: tuple[tuple[str, str, str], ...] = ()
-    notes: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def results(self) -> tuple[MethodResult, ...]:
-        """The records, highest mean AUROC first."""
-        return tuple(self.methods[title] for title in self.ranking())
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every image and every method made it."""
-        return not self.broken and not self.failed
-
-    def get(self, method: str) -> MethodResult:
-        """Give the record of one method."""
-        if method not in self.methods:
-            raise unknown_name("method of this evaluation", method, self.methods)
-        return self.methods[method]
 
     def ranking(self) -> list[str]:
         """Titles by mean AUROC over the groups; without one, by name at the end."""
@@ -110,23 +80,15 @@ class DetectorEvaluation:
             family_table(self.family_means(), self.groups), correlation_table(self.correlations())
         )
 
-    def as_json(self) -> dict[str, Any]:
-        """Give everything but the scores of single boxes for a JSON file."""
+    def _more_json(self) -> dict[str, Any]:
         found = self.correlations()
         return {
-            "ranking": self.ranking(),
-            "methods": {title: each.as_json() for title, each in self.methods.items()},
             "families": [_plain(mean._asdict()) for mean in self.family_means()],
             "correlations": {
                 "metrics": list(found.metrics),
                 "values": [[_finite(v) for v in row] for row in found.values.tolist()],
                 "pairs": found.n_pairs.tolist(),
             },
-            "skipped": dict(self.skipped),
-            "failed": dict(self.failed),
-            "broken": [dict(zip(("set", "image", "reason"), b, strict=True)) for b in self.broken],
-            "notes": list(self.notes),
-            "facts": dict(self.facts),
         }
 
 

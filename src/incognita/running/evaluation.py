@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from incognita.errors import unknown_name
 from incognita.metrics.intervals import Difference, paired_difference
-from incognita.results.method_result import MethodResult
+from incognita.running.findings import Findings
 from incognita.running.ranking_results import Measured
 from incognita.running.scored_sets import ScoredSet, Scores
 
@@ -17,53 +16,22 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """Every method on one benchmark and one model.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Evaluation(Findings):
+    """Every method on one benchmark and one classifier; `groups` may be full-spectrum ones.
 
     Args:
-        methods: One record per method, by title; tuned ones beside those with default parameters.
-        groups: The splits that are averaged for the ranking: `near` and `far`, or their
-            full-spectrum versions.
         measured: Values with their bootstrap replicates, by title; the same replicate of two
             methods was drawn from the same images.
         sets: The rows behind the numbers.
         scores: The score of every row, by title and set.
-        skipped: Methods that could not run here, and why.
-        failed: Methods that broke off, and why.
-        broken: Images that could not be used: set, id, reason.
-        notes: What a reader must be told, such as missing data.
-        facts: The benchmark, the model, the passes that were made.
     """
 
     row: ClassVar[str] = "image"
 
-    methods: Mapping[str, MethodResult]
-    groups: tuple[str, ...]
     measured: Mapping[str, Measured]
     sets: tuple[ScoredSet, ...]
     scores: Mapping[str, Scores]
-    skipped: Mapping[str, str] = field(default_factory=dict)
-    failed: Mapping[str, str] = field(default_factory=dict)
-    broken: tuple[tuple[str, str, str], ...] = ()
-    notes: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def results(self) -> tuple[MethodResult, ...]:
-        """The records, best method first."""
-        return tuple(self.methods[title] for title in self.ranking())
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every image and every method made it."""
-        return not self.broken and not self.failed
-
-    def get(self, method: str) -> MethodResult:
-        """Give the record of one method."""
-        if method not in self.methods:
-            raise unknown_name("method of this evaluation", method, self.methods)
-        return self.methods[method]
 
     def mean_auroc(self, title: str) -> np.ndarray:
         """The mean AUROC over the groups, then its replicates: what the ranking goes by."""
@@ -102,18 +70,9 @@ class Evaluation:
         pairs = [(self.methods[each.method], each) for each in tuned if each.method in self.methods]
         return search_table(pairs, self.groups) if pairs else None
 
-    def as_json(self) -> dict[str, Any]:
-        """Give everything but the scores of single images for a JSON file."""
-        return {
-            "ranking": self.ranking(),
-            "methods": {title: each.as_json() for title, each in self.methods.items()},
-            "behind_best": {title: _as_json(self.behind_best(title)) for title in self.ranking()},
-            "skipped": dict(self.skipped),
-            "failed": dict(self.failed),
-            "broken": [dict(zip(("set", "image", "reason"), b, strict=True)) for b in self.broken],
-            "notes": list(self.notes),
-            "facts": dict(self.facts),
-        }
+    def _more_json(self) -> dict[str, Any]:
+        behind = {title: _as_json(self.behind_best(title)) for title in self.ranking()}
+        return {"behind_best": behind}
 
 
 def _as_json(difference: Difference) -> dict[str, float | None]:

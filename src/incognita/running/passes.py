@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -9,9 +10,9 @@ from incognita.benchmarks.dataset import Dataset
 from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Needs, Probe
 from incognita.errors import InvalidDataError
-from incognita.extraction.extract import Extracted, extract
-from incognita.extraction.extract_boxes import ExtractedBoxes
+from incognita.extraction.extract import extract
 from incognita.extraction.output_store import OutputStore
+from incognita.extraction.recording import Extracted
 from incognita.extraction.records import BrokenImage, PassCount, Settings
 from incognita.methods.ensembles import join_members
 from incognita.methods.method import Method
@@ -45,18 +46,14 @@ class Account:
 
         return move
 
-    def enter(self, name: str, extracted: Extracted | ExtractedBoxes) -> None:
+    def enter(self, name: str, extracted: Extracted[Any]) -> None:
         """Note what a pass over a part gave and cost; a part without any image is refused."""
         new = [(name, each) for each in extracted.broken]
         seen = {(part, each.image_id) for part, each in self.broken}
         self.broken += [(part, each) for part, each in new if (part, each.image_id) not in seen]
         self.count = PassCount(*map(sum, zip(self.count, extracted.passes, strict=True)))
         self.n_bytes += extracted.n_bytes
-        if isinstance(extracted, Extracted):
-            n_used = len(extracted.outputs)
-        else:
-            n_used = extracted.outputs.detections.n_images
-        if extracted.broken and not n_used:
+        if extracted.broken and not extracted.n_images:
             raise InvalidDataError(
                 f"None of the {len(extracted.broken)} images of {name} could be used; the first "
                 f"is broken because {extracted.broken[0].reason}."
