@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Classes
-from incognita.containers.detection import BoxTruth, Detections
 
 N_CLASSES = 80
 WIDTH, HEIGHT = 640.0, 480.0

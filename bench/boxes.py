@@ -10,15 +10,15 @@ import torch
 from torchvision.models.detection import fasterrcnn_resnet50_fpn
 
 from bench.harness import Measurement, Row, at_most, measure, part_of
-from incognita.benchmarks.dataset import ArrayDataset
-from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.dataset import ArrayDataset
 from incognita.containers.needs import PerturbedCopy
+from incognita.containers.outputs import ClassifierOutputs
+from incognita.evaluation.select_methods import Offer, ask
 from incognita.extraction.extract_boxes import extract_boxes
-from incognita.extraction.rois import pool_boxes
+from incognita.extraction.feature_maps import pool_boxes
 from incognita.methods.method import Method
 from incognita.models.detector import Detector
-from incognita.models.detector_wrapping import wrap_detector
-from incognita.running.asked_methods import Offer, ask
+from incognita.models.wrap_detector import wrap_detector
 
 N_IMAGES, N_TRAIN, SIDE, N_CLASSES = 6, 24, 320, 20
 BAR = 0.15

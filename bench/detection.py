@@ -17,8 +17,8 @@ import numpy as np
 
 from bench.box_sets import BoxSet, make_boxes, to_coco, to_containers
 from bench.harness import Measurement, Row, Run, at_least, at_most, compare, measure, peer, share
-from incognita.benchmarks.readers.coco import load_detections, load_truth
-from incognita.containers.detection import BoxTruth, Detections
+from incognita.containers.boxes import BoxTruth, Detections
+from incognita.formats import load_detections, load_truth
 from incognita.metrics.calibration import laece_of
 from incognita.metrics.conventions import COCO
 from incognita.metrics.detection import coco_numbers

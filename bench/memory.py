@@ -29,8 +29,8 @@ from bench.harness import (
     use_one_thread,
 )
 from bench.toy_outputs import outputs
-from incognita.containers.classification import ClassifierOutputs, Head
 from incognita.containers.needs import GramRows, Needs, Probe
+from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.methods import list_methods, load_method
 from incognita.methods.ensembles import join_members
 from incognita.methods.method import Method, Refit

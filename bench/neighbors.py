@@ -5,7 +5,7 @@ import torch
 
 from bench.harness import Row, Run, at_least, compare, measure, peer
 from bench.toy_outputs import outputs
-from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.methods import load_method
 
 K = 50

@@ -13,15 +13,15 @@ import torchvision
 import incognita
 from bench.harness import Measurement, Row, Run, at_least, at_most, compare, measure, timed
 from bench.toy_outputs import outputs
-from incognita.benchmarks.dataset import ArrayDataset
-from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.dataset import ArrayDataset
 from incognita.containers.needs import Needs
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.extraction.extract import extract
-from incognita.extraction.records import Settings
+from incognita.extraction.settings import Settings
 from incognita.methods import list_methods, load_method
 from incognita.methods.method import Method
-from incognita.models.adapter import Classifier
-from incognita.models.wrapping import wrap_classifier
+from incognita.models.classifier import Classifier
+from incognita.models.wrap_classifier import wrap_classifier
 
 N, BATCH, N_BANK = 256, 128, 10_000
 NOT_CACHED = Needs.LAYERS | Needs.LATENT | Needs.SHORTCUTS | Needs.MEMBERS

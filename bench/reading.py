@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from bench.harness import Row, Run, at_least, at_most, compare, measure, memory_per_row, peer
-from incognita.benchmarks.readers.coco import CocoTruth, load_detections, load_truth
-from incognita.benchmarks.readers.coco_results import load_columns
+from incognita.formats import CocoTruth, load_detections, load_truth
+from incognita.formats.coco_results import load_columns
 
 N_IMAGES, PER_IMAGE, N_CATEGORIES = 5_000, 100, 80
 OURS = "incognita, columns"

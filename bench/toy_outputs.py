@@ -2,7 +2,7 @@
 
 import torch
 
-from incognita.containers.classification import ClassifierOutputs, Head
+from incognita.containers.outputs import ClassifierOutputs, Head
 
 
 def outputs(n: int, n_classes: int, d: int, *, seed: int) -> ClassifierOutputs:

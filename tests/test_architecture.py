@@ -86,10 +86,13 @@ def test_every_public_name_exists():
     [
         ("import incognita.metrics", {"torch", "sklearn", "pandas", "jaxtyping"}),
         (
-            "import incognita.decisions.asked_policies, incognita.decisions.confidence_policies",
+            "import incognita.decisions.parse, incognita.decisions.confidence_thresholds",
             {"torch", "sklearn", "pandas", "jaxtyping"},
         ),
-        ("import incognita.running.certify", {"torch", "sklearn", "pydantic", "rich", "jaxtyping"}),
+        (
+            "import incognita.evaluation.certify",
+            {"torch", "sklearn", "pydantic", "rich", "jaxtyping"},
+        ),
         ("import incognita.cli.app", {"torch", "numpy", "numba"}),
         ("import incognita", {"torch", "numpy", "numba"}),
     ],

@@ -7,8 +7,8 @@ import pytest
 import torch
 from tests.methods.toys import Toy, as_boxes, of_heads, with_probes
 
-from incognita.containers.classification import ClassifierOutputs, Head
 from incognita.containers.needs import Needs
+from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.methods import METHODS, list_methods, load_method
 from incognita.methods.ensembles import join_members

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import incognita
-from incognita.benchmarks.class_map import load_class_map
-from incognita.benchmarks.readers.coco import load_detections, load_truth
-from incognita.running.certify import Certificate, certify
+from incognita.evaluation.certify import Certificate, certify
+from incognita.formats import load_detections, load_truth
+from incognita.formats.class_roles import load_class_map
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 STREET = Path(incognita.__file__).parent / "benchmarks" / "examples" / "street"

@@ -12,13 +12,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import incognita
-from incognita.benchmarks.class_map import load_class_map
-from incognita.benchmarks.loading import load_benchmark
+from incognita.benchmarks.load import load_benchmark
 from incognita.benchmarks.rule_files import load_rules
-from incognita.benchmarks.split_building import build_from_annotations
+from incognita.benchmarks.splits.build import build_from_annotations
 from incognita.cli.app import app
+from incognita.evaluation.certify import certify
+from incognita.formats.class_roles import load_class_map
 from incognita.metrics.catalog import METRICS
-from incognita.running.certify import certify
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

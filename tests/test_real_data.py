@@ -9,9 +9,9 @@ import pytest
 from tests.oracles import boxes, openset
 from tests.oracles.scenes import Detection, Scene, Truth
 
-from incognita.benchmarks.readers.coco import load_detections, load_truth
+from incognita.evaluation.certify import certify
+from incognita.formats import load_detections, load_truth
 from incognita.metrics.detection import coco_numbers
-from incognita.running.certify import certify
 
 pytestmark = pytest.mark.data
 

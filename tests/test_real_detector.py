@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import incognita
 from incognita import cli
 from incognita.cli.app import app
-from incognita.results.result_store import ResultStore
+from incognita.results.store import ResultStore
 from incognita.running.box_evaluation import DetectorEvaluation
 
 STUDY = Path(__file__).parents[1] / "studies" / "voc_coco"

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import incognita
 from incognita.benchmarks.benchmark import Benchmark
-from incognita.benchmarks.dataset import ArrayDataset
+from incognita.containers.dataset import ArrayDataset
 
 STUDY = Path(__file__).parents[1] / "studies" / "cifar10"
 METHODS = "msp, energy, max-logit, gen, knn(k=10), react, gradnorm, ash-s"
@@ -37,7 +37,7 @@ def network(data_dir):
         from resnet18 import build
     finally:
         sys.path.remove(str(STUDY))
-    from incognita.models.loading import load_model
+    from incognita.models.load import load_model
 
     weights = data_dir / "weights" / "resnet18_cifar10_fp16.safetensors"
     assert build().head.weight.shape == (10, 512)

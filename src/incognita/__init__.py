@@ -8,48 +8,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from incognita.benchmarks.loading import list_benchmarks as list_benchmarks
-    from incognita.benchmarks.loading import load_benchmark as load_benchmark
+    from incognita.benchmarks.load import list_benchmarks as list_benchmarks
+    from incognita.benchmarks.load import load_benchmark as load_benchmark
+    from incognita.containers.boxes import BoxTruth as BoxTruth
+    from incognita.containers.boxes import Detections as Detections
     from incognita.containers.classes import Classes as Classes
     from incognita.containers.classes import Role as Role
-    from incognita.containers.classification import ClassifierOutputs as ClassifierOutputs
-    from incognita.containers.classification import Head as Head
-    from incognita.containers.detection import BoxTruth as BoxTruth
-    from incognita.containers.detection import Detections as Detections
+    from incognita.containers.outputs import ClassifierOutputs as ClassifierOutputs
+    from incognita.containers.outputs import Head as Head
     from incognita.containers.scores import UnknownScores as UnknownScores
+    from incognita.evaluation.certify import Certificate as Certificate
+    from incognita.evaluation.certify import certify as certify
+    from incognita.evaluation.evaluate import BoxOptions as BoxOptions
+    from incognita.evaluation.evaluate import evaluate as evaluate
     from incognita.extraction.detect import detect as detect
     from incognita.methods import list_methods as list_methods
     from incognita.methods import load_method as load_method
-    from incognita.models.detector_wrapping import wrap_detector as wrap_detector
-    from incognita.models.wrapping import wrap_classifier as wrap_classifier
-    from incognita.running.certify import Certificate as Certificate
-    from incognita.running.certify import certify as certify
-    from incognita.running.evaluate import BoxOptions as BoxOptions
-    from incognita.running.evaluate import evaluate as evaluate
+    from incognita.models.wrap_classifier import wrap_classifier as wrap_classifier
+    from incognita.models.wrap_detector import wrap_detector as wrap_detector
     from incognita.running.evaluation import Evaluation as Evaluation
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "BoxOptions": "incognita.running.evaluate",
-    "BoxTruth": "incognita.containers.detection",
-    "Certificate": "incognita.running.certify",
+    "BoxOptions": "incognita.evaluation.evaluate",
+    "BoxTruth": "incognita.containers.boxes",
+    "Certificate": "incognita.evaluation.certify",
     "Classes": "incognita.containers.classes",
-    "ClassifierOutputs": "incognita.containers.classification",
-    "Detections": "incognita.containers.detection",
+    "ClassifierOutputs": "incognita.containers.outputs",
+    "Detections": "incognita.containers.boxes",
     "Evaluation": "incognita.running.evaluation",
-    "Head": "incognita.containers.classification",
+    "Head": "incognita.containers.outputs",
     "Role": "incognita.containers.classes",
     "UnknownScores": "incognita.containers.scores",
-    "certify": "incognita.running.certify",
+    "certify": "incognita.evaluation.certify",
     "detect": "incognita.extraction.detect",
-    "evaluate": "incognita.running.evaluate",
-    "list_benchmarks": "incognita.benchmarks.loading",
+    "evaluate": "incognita.evaluation.evaluate",
+    "list_benchmarks": "incognita.benchmarks.load",
     "list_methods": "incognita.methods",
-    "load_benchmark": "incognita.benchmarks.loading",
+    "load_benchmark": "incognita.benchmarks.load",
     "load_method": "incognita.methods",
-    "wrap_classifier": "incognita.models.wrapping",
-    "wrap_detector": "incognita.models.detector_wrapping",
+    "wrap_classifier": "incognita.models.wrap_classifier",
+    "wrap_detector": "incognita.models.wrap_detector",
 }
 
 __all__ = [

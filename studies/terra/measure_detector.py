@@ -19,11 +19,11 @@ from torchvision.models.detection import FasterRCNN
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "src"))
 
-from incognita.benchmarks.terra.class_tree import terra_classes  # noqa: E402
-from incognita.benchmarks.terra.detection import terra_scenes  # noqa: E402
-from incognita.containers.detection import Detections  # noqa: E402
+from incognita.benchmarks.terra.classes import terra_classes  # noqa: E402
+from incognita.benchmarks.terra.scenes import terra_scenes  # noqa: E402
+from incognita.containers.boxes import Detections  # noqa: E402
 from incognita.metrics.detection import coco_numbers  # noqa: E402
-from incognita.models.terra_detector import load_terra_detector  # noqa: E402
+from incognita.models.embedded.terra_detector import load_terra_detector  # noqa: E402
 
 GROUPS = ("known", "near", "far", "farther")
 SURE = 0.5

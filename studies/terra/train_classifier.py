@@ -21,10 +21,10 @@ from torch import Tensor, nn
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "src"))
 
-from incognita.benchmarks.terra.class_tree import KNOWN_NAMES  # noqa: E402
-from incognita.benchmarks.terra.classification import terra_dataset  # noqa: E402
+from incognita.benchmarks.terra.classes import KNOWN_NAMES  # noqa: E402
+from incognita.benchmarks.terra.images import terra_dataset  # noqa: E402
 from incognita.benchmarks.terra.rendering import RENDERER_VERSION  # noqa: E402
-from incognita.models.terra import (  # noqa: E402
+from incognita.models.embedded.terra_classifier import (  # noqa: E402
     PIXEL_MEAN,
     PIXEL_STD,
     WEIGHTS,

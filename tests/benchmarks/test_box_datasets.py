@@ -15,15 +15,15 @@ from tests.benchmarks.image_trees import pixels_of, write_image
 
 from incognita.benchmarks.box_dataset import BoxDataset
 from incognita.benchmarks.class_names import find_spelling
+from incognita.benchmarks.load_sets import open_set
 from incognita.benchmarks.opened import OpenedSet, Surroundings
-from incognita.benchmarks.opening import open_set
-from incognita.benchmarks.readers.coco_images import CocoDataset, find_files
 from incognita.benchmarks.set_entries import CocoSet
-from incognita.benchmarks.terra.class_tree import KNOWN_NAMES
-from incognita.benchmarks.terra.detection import terra_scenes
+from incognita.benchmarks.terra.classes import KNOWN_NAMES
+from incognita.benchmarks.terra.scenes import terra_scenes
+from incognita.containers.boxes import BoxTruth
 from incognita.containers.classes import Role
-from incognita.containers.detection import BoxTruth
 from incognita.errors import InvalidDataError
+from incognita.formats.coco_dataset import CocoDataset, find_files
 
 KNOWN = ("person", "aeroplane", "car")
 RENAME = {"airplane": "aeroplane"}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from incognita.benchmarks.class_map import ClassMap, load_class_map, with_known
 from incognita.containers.classes import Role
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
+from incognita.formats.class_roles import ClassMap, load_class_map, with_known
 
 NAMES = ("car", "deer", "caravan", "unknown")
 SUPERCLASSES = ("vehicle", "animal", None, None)
@@ -192,8 +192,5 @@ def test_a_missing_file_is_answered_with_a_sentence(tmp_path: Path) -> None:
 
 
 def test_neither_torch_nor_pydantic_is_imported_without_a_class_map() -> None:
-    code = (
-        "import sys, incognita.benchmarks.readers.coco; "
-        "assert not {'torch', 'pydantic'} & set(sys.modules)"
-    )
+    code = "import sys, incognita.formats; assert not {'torch', 'pydantic'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from incognita.benchmarks.class_map import ClassMap
-from incognita.benchmarks.readers.coco import (
+from incognita.containers.boxes import BoxTruth, Detections
+from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
+from incognita.formats import (
     CocoTruth,
     load_detections,
     load_truth,
     save_detections,
     save_truth,
 )
-from incognita.benchmarks.readers.coco_results import load_columns
-from incognita.containers.detection import BoxTruth, Detections
-from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
+from incognita.formats.class_roles import ClassMap
+from incognita.formats.coco_results import load_columns
 
 Document = dict[str, list[dict[str, Any]]]
 BOX_COLUMNS = ("image_ids", "offsets", "xyxy", "sizes", "class_ids")

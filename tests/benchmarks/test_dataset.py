@@ -5,7 +5,7 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from incognita.benchmarks.dataset import ArrayDataset, Dataset
+from incognita.containers.dataset import ArrayDataset, Dataset
 from incognita.errors import InvalidDataError
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from tests.benchmarks.image_trees import STREET
 
+from incognita.benchmarks.definition_files import parse_definition
 from incognita.benchmarks.finding import SHIPPED, find_definition, list_benchmarks
-from incognita.benchmarks.parsing import parse_definition
-from incognita.benchmarks.readers.imglist import load_imglist
 from incognita.errors import IncognitaError, InvalidDataError, MissingDataError, UnknownNameError
+from incognita.formats.imglist import load_imglist
 
 IMAGENET_UNKNOWN = {
     "ssb_hard": 49_000, "ninco": 5_879, "inaturalist": 10_000, "textures": 5_160,

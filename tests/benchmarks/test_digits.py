@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_sample_image
 
-from incognita.benchmarks.dataset import Dataset
 from incognita.benchmarks.digits import (
     KNOWN_DIGITS,
     PHOTOGRAPHS,
@@ -12,6 +11,7 @@ from incognita.benchmarks.digits import (
     photograph_patches,
     unknown_digits,
 )
+from incognita.containers.dataset import Dataset
 from incognita.errors import UnknownNameError
 
 PARTS = ("train", "validation", "test")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from incognita.benchmarks.readers.coco import load_truth, save_truth
-from incognita.benchmarks.readers.files import opened, replacing, replacing_text
+from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Classes
-from incognita.containers.detection import BoxTruth, Detections
 from incognita.errors import InvalidDataError
-from incognita.running.certify import certify
+from incognita.evaluation.certify import certify
+from incognita.files import opened, replacing, replacing_text
+from incognita.formats import load_truth, save_truth
 
 
 def names(folder: Path) -> list[str]:

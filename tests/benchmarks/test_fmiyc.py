@@ -13,9 +13,9 @@ from tests.benchmarks.fmiyc_cases import (
 from tests.benchmarks.image_trees import write_image
 
 from incognita.benchmarks.finding import find_definition
-from incognita.benchmarks.fmiyc import benchmark_head, build_from_coco, build_from_openimages
-from incognita.benchmarks.loading import load_benchmark
-from incognita.benchmarks.split_files import save_builds
+from incognita.benchmarks.load import load_benchmark
+from incognita.benchmarks.splits.fmiyc import benchmark_head, build_from_coco, build_from_openimages
+from incognita.benchmarks.splits.write import save_builds
 from incognita.errors import InvalidDataError, MissingDataError
 
 VOC = {"train": 16551, "test": 4952}

@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 from tests.benchmarks.image_trees import pixels_of, write_image
 
-from incognita.benchmarks.dataset import Dataset
 from incognita.benchmarks.readers import content_hashes
-from incognita.benchmarks.readers.folders import list_files
-from incognita.benchmarks.readers.images import FileDataset, are_present, identities, load_image
+from incognita.containers.dataset import Dataset
 from incognita.errors import InvalidDataError, MissingDataError
+from incognita.formats.image_folder import list_files
+from incognita.formats.images import FileDataset, are_present, identities, load_image
 
 
 def test_images_are_listed_by_name_whatever_their_depth(tmp_path):

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 from tests.benchmarks.image_trees import STREET, pixels_of, write_image, write_list, write_street
 
-from incognita.benchmarks.dataset import ArrayDataset
-from incognita.benchmarks.loading import draw, load_benchmark
+from incognita.benchmarks.load import draw, load_benchmark
+from incognita.containers.dataset import ArrayDataset
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
 
 
@@ -366,7 +366,7 @@ def test_real_images_in_part_are_the_published_benchmark_in_part(data_dir, tmp_p
 
 
 def test_loading_never_imports_torch():
-    code = "import incognita.benchmarks.planning, sys; print(*sys.modules)"
+    code = "import incognita.benchmarks.data_plan, sys; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "sklearn", "pandas", "numba"} & set(run.stdout.split())
 

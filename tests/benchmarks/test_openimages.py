@@ -7,13 +7,13 @@ from tests.benchmarks.annotation_cases import write
 from tests.benchmarks.image_trees import write_image
 from tests.oracles.splits import openimages_boxes
 
-from incognita.benchmarks.readers.openimages import (
+from incognita.errors import InvalidDataError, MissingDataError
+from incognita.formats.openimages import (
     Size,
     load_openimages,
     sizes_from_csv,
     sizes_from_images,
 )
-from incognita.errors import InvalidDataError, MissingDataError
 
 HEADER = (
     "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,"

@@ -3,8 +3,8 @@
 import pytest
 from tests.benchmarks.image_trees import STREET, write_list, write_street
 
+from incognita.benchmarks.data_plan import Verdict, check, plan, total_megabytes, verdict
 from incognita.benchmarks.finding import find_definition
-from incognita.benchmarks.planning import Verdict, check, plan, total_megabytes, verdict
 from incognita.errors import InvalidDataError
 
 

@@ -16,15 +16,15 @@ from tests.benchmarks.annotation_cases import NAMES, document, write
 from tests.oracles.splits import deal_out
 
 from incognita.benchmarks.assignment import AssignmentRule, CategoryRule, Decision
-from incognita.benchmarks.readers.annotations import load_annotations
-from incognita.benchmarks.readers.coco import load_truth
 from incognita.benchmarks.rule_files import parse_rules
-from incognita.benchmarks.split_building import build_from_annotations
 from incognita.benchmarks.split_checks import notes_of, problems_of
-from incognita.benchmarks.split_files import Build, save_builds
-from incognita.benchmarks.split_rules import SPLITS, SplitRules
-from incognita.benchmarks.splits import build_splits
+from incognita.benchmarks.splits.assign import build_splits
+from incognita.benchmarks.splits.build import build_from_annotations
+from incognita.benchmarks.splits.rules import SPLITS, SplitRules
+from incognita.benchmarks.splits.write import Build, save_builds
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
+from incognita.formats import load_truth
+from incognita.formats.coco_records import load_annotations
 
 IDS = range(1, 7)  # few, so that lists contradict each other
 
@@ -390,7 +390,7 @@ def test_the_manifest_holds_every_decision_and_hash(tmp_path):
 
 @pytest.mark.data
 def test_real_coco_images_are_dealt_out_whole_and_without_voc_classes(data_dir, tmp_path):
-    from incognita.benchmarks.fmiyc import build_from_coco
+    from incognita.benchmarks.splits.fmiyc import build_from_coco
 
     path = tmp_path / "annotations" / "instances.json.gz"
     path.parent.mkdir()

@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from incognita.benchmarks.dataset import Dataset
-from incognita.benchmarks.terra.class_tree import (
+from incognita.benchmarks.terra.classes import (
     KNOWN_NAMES,
     TERRA_CLASSES,
     Group,
     select_classes,
     terra_classes,
 )
-from incognita.benchmarks.terra.classification import terra_dataset
-from incognita.benchmarks.terra.detection import render_scene, terra_scenes
+from incognita.benchmarks.terra.images import terra_dataset
 from incognita.benchmarks.terra.outlines import OUTLINES
 from incognita.benchmarks.terra.rendering import (
     RENDERER_VERSION,
@@ -26,7 +24,9 @@ from incognita.benchmarks.terra.rendering import (
     key_of,
     render_images,
 )
+from incognita.benchmarks.terra.scenes import render_scene, terra_scenes
 from incognita.containers.classes import Role
+from incognita.containers.dataset import Dataset
 from incognita.errors import InvalidDataError, UnknownNameError
 
 # The bytes that version 1 of the renderer gives on every machine. Where they change on purpose,

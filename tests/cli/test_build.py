@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from incognita import cli
 from incognita.benchmarks.finding import find_definition
-from incognita.benchmarks.loading import load_benchmark
+from incognita.benchmarks.load import load_benchmark
 from incognita.cli.app import app
 from incognita.cli.build import steps_on_stderr
 from incognita.errors import InvalidDataError, MissingDataError

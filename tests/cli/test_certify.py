@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import incognita
 from incognita import cli
 from incognita.cli.app import app
-from incognita.results.tables import WIDE
+from incognita.results.tables.certificate import WIDE
 
 STREET = Path(incognita.__file__).parent / "benchmarks" / "examples" / "street"
 TRUTH, DETECTIONS, CLASSES = (
@@ -521,7 +521,7 @@ def test_a_machine_that_gives_up_ends_with_code_2_and_a_sentence(
     def give_up(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("incognita.running.certify.certify", give_up)
+    monkeypatch.setattr("incognita.evaluation.certify.certify", give_up)
     assert_one_sentence(certify(), 2, sentence)
 
 
@@ -549,7 +549,7 @@ def test_an_interrupted_command_ends_with_code_130(certify, monkeypatch):
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("incognita.running.certify.certify", interrupt)
+    monkeypatch.setattr("incognita.evaluation.certify.certify", interrupt)
     outcome = certify()
     assert outcome.code == 130
     assert "Traceback" not in outcome.err
@@ -584,7 +584,7 @@ def test_an_interrupt_that_compiled_code_swallowed_stops_before_the_next_step(ce
             went_on.append("past the step")
 
     monkeypatch.setattr(cli, "_interrupts", [])
-    monkeypatch.setattr("incognita.running.certify.certify", swallow)
+    monkeypatch.setattr("incognita.evaluation.certify.certify", swallow)
     outcome = certify()
     assert went_on == []
     assert (outcome.code, outcome.out) == (130, "")
@@ -601,7 +601,7 @@ def test_an_interrupt_that_compiled_code_turned_into_another_error_ends_with_cod
             raise SystemError("returned a result with an exception set") from error
 
     monkeypatch.setattr(cli, "_interrupts", [])
-    monkeypatch.setattr("incognita.running.certify.certify", turn)
+    monkeypatch.setattr("incognita.evaluation.certify.certify", turn)
     outcome = certify()
     assert (outcome.code, outcome.out) == (130, "")
     assert "Traceback" not in outcome.err

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import TypeCheckError
 
-from incognita.containers.classification import ClassifierOutputs, Head
+from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
 
 HEAD = Head(torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]]), torch.tensor([0.0, 0.5, -1.0]))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Classes, Role
-from incognita.containers.detection import BoxTruth, Detections
 from incognita.errors import InvalidDataError
 
 CLASSES = Classes(

@@ -3,10 +3,10 @@
 import pytest
 
 from incognita.decisions import CONFIDENCE_POLICIES, SCORE_POLICIES
-from incognita.decisions.asked_policies import confidence_policy, score_policy
-from incognita.decisions.confidence_policies import F1Optimal, FixedConfidence, LRPOptimal
-from incognita.decisions.score_policies import Fixed, HarmonicMean, KnownGaussian, KnownQuantile
+from incognita.decisions.confidence_thresholds import F1Optimal, FixedConfidence, LRPOptimal
+from incognita.decisions.parse import confidence_policy, score_policy
 from incognita.decisions.thresholds import ConfidencePolicy, ScorePolicy
+from incognita.decisions.unknown_thresholds import Fixed, HarmonicMean, KnownGaussian, KnownQuantile
 from incognita.errors import InvalidDataError, UnknownNameError
 
 SCORE_CASES = {

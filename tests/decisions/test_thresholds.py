@@ -27,11 +27,11 @@ from tests.oracles.scenes import (
     to_containers,
 )
 
+from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Classes, Role
-from incognita.containers.detection import BoxTruth, Detections
-from incognita.decisions.confidence_policies import F1Optimal, FixedConfidence, LRPOptimal
-from incognita.decisions.score_policies import Fixed, HarmonicMean, KnownGaussian, KnownQuantile
+from incognita.decisions.confidence_thresholds import F1Optimal, FixedConfidence, LRPOptimal
 from incognita.decisions.thresholds import ConfidenceThreshold, UnknownThreshold
+from incognita.decisions.unknown_thresholds import Fixed, HarmonicMean, KnownGaussian, KnownQuantile
 from incognita.errors import InvalidDataError
 from incognita.metrics import conventions
 from incognita.metrics.detection import COCO_THRESHOLDS

@@ -16,9 +16,9 @@ from incognita.containers.needs import (
 from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.extraction.extract import PassCount, Settings, extract
 from incognita.extraction.joining import join
-from incognita.extraction.output_store import HeldShards
-from incognita.extraction.records import OUTPUTS, ShardGroup
-from incognita.models.wrapping import wrap_classifier
+from incognita.extraction.settings import OUTPUTS, ShardGroup
+from incognita.extraction.store import HeldShards
+from incognita.models.wrap_classifier import wrap_classifier
 
 ODIN = [InputStep(e, t) for e in (0.001, 0.002) for t in (1.0, 1000.0)]
 

@@ -9,13 +9,13 @@ import torch
 from tests.extraction.tiny_detector import GRID, GridDetector, GridNetwork
 from torchvision.ops import roi_align
 
-from incognita.benchmarks.dataset import ArrayDataset
+from incognita.containers.dataset import ArrayDataset
 from incognita.containers.needs import InputStep, PerturbedCopy
 from incognita.errors import InvalidDataError
 from incognita.extraction.extract_boxes import extract_boxes
-from incognita.extraction.output_store import OutputStore
-from incognita.extraction.records import Settings
-from incognita.extraction.rois import pool_boxes
+from incognita.extraction.feature_maps import pool_boxes
+from incognita.extraction.settings import Settings
+from incognita.extraction.store import OutputStore
 
 
 def scenes(n: int = 70, seed: int = 0, *, sizes: tuple[int, ...] = (32, 48)) -> ArrayDataset:

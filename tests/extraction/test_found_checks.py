@@ -9,10 +9,10 @@ from tests.extraction.test_extract_boxes import scenes
 from tests.extraction.tiny_detector import GridDetector, GridNetwork
 from torch import nn
 
-from incognita.containers.classification import Head
+from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError
 from incognita.extraction.extract_boxes import extract_boxes
-from incognita.extraction.records import Settings
+from incognita.extraction.settings import Settings
 from incognita.models.class_selection import select_classes
 from incognita.models.detector import DetectionRules
 

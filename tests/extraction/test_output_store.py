@@ -18,12 +18,12 @@ from tests.extraction.slow_run import N_IMAGES, PROBES, run
 from tests.extraction.test_extract import counted
 from tests.extraction.tiny import BrokenImages, TinyClassifier, images
 
-from incognita.benchmarks.dataset import ArrayDataset
+from incognita.containers.dataset import ArrayDataset
 from incognita.containers.needs import GramRows, InputStep, RankOneRemoved
 from incognita.errors import InvalidDataError, WorkerError
 from incognita.extraction.extract import OutputStore, PassCount, Settings, extract
-from incognita.extraction.output_store import StoredShards
-from incognita.extraction.records import ShardJob, Wanted
+from incognita.extraction.settings import ShardJob, Wanted
+from incognita.extraction.store import StoredShards
 from incognita.extraction.workers import Task, run_in_workers
 
 ROOT = Path(__file__).resolve().parents[2]

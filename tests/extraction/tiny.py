@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from incognita.benchmarks.dataset import ArrayDataset
-from incognita.containers.classification import Head
-from incognita.models.adapter import Forward
+from incognita.containers.dataset import ArrayDataset
+from incognita.containers.outputs import Head
+from incognita.models.classifier import Forward
 
 MEAN, STD = 0.45, (0.2, 0.25, 0.3)
 N_CLASSES = 5

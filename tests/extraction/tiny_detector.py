@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from incognita.containers.classification import Head
+from incognita.containers.outputs import Head
 from incognita.models.detector import (
     DetectionRules,
     DetectorForward,

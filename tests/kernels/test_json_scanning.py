@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from incognita.benchmarks.readers.result_scan import ResultColumns, scan_stream
 from incognita.kernels import decimals
-from incognita.kernels.json_scanning import DECIMALS, SHORTEST_RECORD
+from incognita.kernels.coco_json import DECIMALS, SHORTEST_RECORD
 
 RECORD = {"image_id": 7, "category_id": 3, "bbox": [1.5, 2, 30.25, 4e1], "score": 0.875}
 SPACE = st.text(alphabet=" \t\r\n", max_size=2)

@@ -8,10 +8,10 @@ from hypothesis.extra import numpy as hnp
 from tests.metrics.scene_cases import CASES, make_scene
 from tests.oracles.scenes import to_containers
 
+from incognita.evaluation.certify import certify
 from incognita.kernels.box_checks import are_sound
 from incognita.kernels.sorting import descending_order_32, descending_order_64, group_order
-from incognita.metrics import arrangement
-from incognita.running.certify import certify
+from incognita.metrics import _ordering as arrangement
 
 floats = st.floats(allow_nan=False, width=32)
 few = st.sampled_from([0.0, -0.0, 0.5, -0.5, 1.0, 1e-45, -1e-45, np.inf, -np.inf])

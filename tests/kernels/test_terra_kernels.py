@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from incognita.benchmarks.terra.outlines import OUTLINES, pack_outlines
-from incognita.kernels.counter_random import (
+from incognita.kernels.terra.random import (
     bell,
     draw,
     hashed,
@@ -15,7 +15,7 @@ from incognita.kernels.counter_random import (
     uniform,
     whole,
 )
-from incognita.kernels.terra_shapes import outline_distance
+from incognita.kernels.terra.shapes import outline_distance
 
 
 def slow_part_distance(part, x, y):

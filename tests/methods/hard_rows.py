@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from incognita.containers.classification import ClassifierOutputs, Head
+from incognita.containers.outputs import ClassifierOutputs, Head
 
 D = 320
 

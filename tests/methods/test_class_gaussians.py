@@ -9,8 +9,8 @@ from tests.methods.hard_rows import HardRows, falling, usual
 from tests.methods.test_gaussians import arrays, outputs_of, wide_outputs
 from tests.oracles import feature_methods as oracle
 
-from incognita.methods import class_gaussians
-from incognita.methods.gaussians import DDU
+from incognita.methods.mahalanobis import DDU
+from incognita.methods.numerics import class_gaussians
 from incognita.methods.saving import load_saved_method, save_method
 
 

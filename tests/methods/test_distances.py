@@ -7,8 +7,8 @@ from pytorch_ood import detector as peers
 from tests.methods.toys import Toy
 from tests.oracles import feature_methods as oracle
 
-from incognita.containers.classification import ClassifierOutputs, Head
-from incognita.methods.distances import FDBD, NCI, SHE
+from incognita.containers.outputs import ClassifierOutputs, Head
+from incognita.methods.prototypes import FDBD, NCI, SHE
 
 ALL = (SHE, FDBD, NCI)
 METRICS = ("inner-product", "euclidean", "cosine")

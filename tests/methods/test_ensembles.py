@@ -8,10 +8,10 @@ from tests.methods.toys import Toy
 from tests.oracles.probe_methods import doubt_of_mean
 from torch import Tensor, nn
 
-from incognita.containers.classification import ClassifierOutputs, Head
+from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
 from incognita.methods.ensembles import Ensemble, MCDropout, join_members
-from incognita.methods.logits import MSP
+from incognita.methods.softmax import MSP
 
 
 def members(n: int = 20, *, unknown: bool = False) -> list[ClassifierOutputs]:

@@ -10,10 +10,11 @@ from sklearn.mixture import GaussianMixture
 from tests.methods.toys import Toy
 from tests.oracles import feature_methods as oracle
 
-from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods import gaussians, statistics
-from incognita.methods.gaussians import DDU, MDS, RMDS, SSD
+from incognita.methods import mahalanobis as gaussians
+from incognita.methods.mahalanobis import DDU, MDS, RMDS, SSD
+from incognita.methods.numerics import statistics
 
 ALL = (MDS, RMDS, SSD, DDU)
 WIDE = 256  # products are taken in float32 from here on

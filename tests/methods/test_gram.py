@@ -10,8 +10,8 @@ from tests.methods.toys import LAYERS, Toy, with_probes
 from tests.oracles.probe_methods import GramOracle, gram_rows
 from torch import Tensor, nn
 
-from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import GramRows
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.gram import Gram
 

@@ -8,12 +8,12 @@ from tests.methods.toys import Toy, with_probes
 from tests.oracles.probe_methods import doubt
 from torch import Tensor, nn
 
-from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import InputStep, Numerators
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods.input_steps import GODIN, ODIN, ODINMaxLogit, ODINTemperature
-from incognita.methods.logits import MSP
 from incognita.methods.method import Method
+from incognita.methods.odin import GODIN, ODIN, ODINMaxLogit, ODINTemperature
+from incognita.methods.softmax import MSP
 
 ALL = [ODIN, ODINTemperature, ODINMaxLogit, GODIN]
 

@@ -9,11 +9,11 @@ from sklearn.decomposition import PCA
 from tests.methods.toys import Toy, as_boxes
 from tests.oracles import latent_methods as oracle
 
-from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods import latent
+from incognita.methods import lard as latent
 from incognita.methods.held_out_classes import LabelledRows
-from incognita.methods.latent import VARIANTS, LaRD
+from incognita.methods.lard import VARIANTS, LaRD
 from incognita.methods.saving import load_saved_method, save_method
 
 LAYER = "latent/rpn"

@@ -11,10 +11,10 @@ from tests.methods.toys import LAYERS, Toy, with_probes
 from tests.oracles.probe_methods import energy, mahalanobis
 from torch import Tensor, nn
 
-from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import MahalanobisStep, RankOneRemoved
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods.layers import MDSEnsemble, RankFeat
+from incognita.methods.feature_maps import MDSEnsemble, RankFeat
 
 
 def distances(outputs: ClassifierOutputs, known: ClassifierOutputs) -> dict[str, np.ndarray]:

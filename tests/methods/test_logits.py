@@ -8,9 +8,9 @@ from scipy import special, stats
 from tests.methods.toys import Toy
 from tests.oracles import logit_methods as oracle
 
-from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods.logits import GEN, MCM, MSP, Energy, Entropy, GradNorm, MaxLogit
+from incognita.methods.softmax import GEN, MCM, MSP, Energy, Entropy, GradNorm, MaxLogit
 from incognita.metrics.ranking import auroc
 
 TOY = Toy(n_classes=6, d=12)

@@ -5,16 +5,16 @@ import torch
 from tests.methods.hard_rows import HardRows, falling, usual
 from tests.methods.toys import Toy
 
-from incognita.methods.gaussians import MDS, SSD
-from incognita.methods.layers import MDSEnsemble
-from incognita.methods.mahalanobis import (
+from incognita.methods.feature_maps import MDSEnsemble
+from incognita.methods.mahalanobis import MDS, SSD
+from incognita.methods.numerics.mahalanobis_distance import (
     WhitenedClasses,
     exact_whitened_classes,
     smallest_class_distance,
     whitened_classes,
 )
+from incognita.methods.numerics.statistics import class_means, pooled_covariance, whitening
 from incognita.methods.saving import load_saved_method, save_method
-from incognita.methods.statistics import class_means, pooled_covariance, whitening
 
 WORLDS = {
     "usual": HardRows(usual()),

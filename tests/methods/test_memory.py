@@ -9,9 +9,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from incognita.containers.needs import Needs
-from incognita.methods import activations, chunks, gaussians, latent, list_methods, load_method
+from incognita.methods import lard as latent
+from incognita.methods import list_methods, load_method
+from incognita.methods import mahalanobis as gaussians
 from incognita.methods.ensembles import join_members
 from incognita.methods.method import Refit
+from incognita.methods.numerics import activations
+from incognita.methods.numerics import rows as chunks
 
 N, D = 40_000, 32
 TABLE = 4 * N * D

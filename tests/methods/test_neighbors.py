@@ -7,12 +7,17 @@ from sklearn.neighbors import NearestNeighbors
 from tests.methods.toys import Toy
 from tests.oracles import neighbor_methods as oracle
 
-from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods import neighbor_candidates, neighbor_search
+from incognita.methods import neighbor_candidates
+from incognita.methods.knn import KNN, NNGuide, Relation
 from incognita.methods.neighbor_candidates import Bank
-from incognita.methods.neighbor_search import inverse_lengths, kth_products, largest_products
-from incognita.methods.neighbors import KNN, NNGuide, Relation
+from incognita.methods.numerics import neighbor_search
+from incognita.methods.numerics.neighbor_search import (
+    inverse_lengths,
+    kth_products,
+    largest_products,
+)
 
 
 def features_of(n: int, d: int, *, seed: int, spread: float = 1.0) -> torch.Tensor:

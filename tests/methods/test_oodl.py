@@ -15,10 +15,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import OneClassSVM
 from tests.methods.toys import Toy
 
-from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Needs
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods.oodl import KERNELS, OODL
+from incognita.methods.one_class_svm import KERNELS, OODL
 
 
 def plain(outputs: ClassifierOutputs) -> np.ndarray:

@@ -8,10 +8,10 @@ import torch
 from tests.methods.toys import Toy
 from tests.oracles.probe_methods import leaky_network
 
-from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
+from incognita.methods.numerics.perceptrons import Adam, Layer
 from incognita.methods.opengan import OpenGAN
-from incognita.methods.perceptrons import Adam, Layer
 from incognita.metrics import ranking_metrics
 
 

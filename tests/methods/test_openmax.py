@@ -10,7 +10,7 @@ from scipy import optimize, stats
 from tests.methods.toys import Toy
 from tests.oracles.logit_methods import OpenMaxByLoops, weibull
 
-from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.kernels.weibull import fit_tails
 from incognita.methods.openmax import OpenMax

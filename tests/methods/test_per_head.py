@@ -7,12 +7,12 @@ import torch
 from tests.methods.toys import Toy
 from torch.linalg import LinAlgError
 
-from incognita.containers.classification import ClassifierOutputs, Head
 from incognita.containers.needs import Needs
+from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.methods import list_methods, load_method
+from incognita.methods.knn import KNN
 from incognita.methods.method import Method
-from incognita.methods.neighbors import KNN
 from incognita.methods.per_head import PerHead, for_heads
 from incognita.methods.saving import load_saved_method, save_method
 

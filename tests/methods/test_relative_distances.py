@@ -9,16 +9,19 @@ from tests.methods.hard_rows import HardRows, falling, usual
 from tests.methods.test_gaussians import arrays, wide_outputs
 from tests.oracles import feature_methods as oracle
 
-from incognita.methods.gaussians import RMDS
-from incognita.methods.mahalanobis import exact_whitened_classes, smallest_class_distance
-from incognita.methods.saving import load_saved_method, save_method
-from incognita.methods.statistics import (
+from incognita.methods.mahalanobis import RMDS
+from incognita.methods.numerics.mahalanobis_distance import (
+    exact_whitened_classes,
+    smallest_class_distance,
+)
+from incognita.methods.numerics.statistics import (
     class_means,
     overall_covariance,
     overall_mean,
     pooled_covariance,
     whitening,
 )
+from incognita.methods.saving import load_saved_method, save_method
 
 
 def distances(known, rows):

@@ -7,8 +7,8 @@ import pytest
 import torch
 from tests.methods.toys import Toy, as_boxes, with_probes
 
-from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import PerturbedCopy
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.safe import SAFE, _split
 from incognita.metrics import ranking_metrics

@@ -10,9 +10,9 @@ from tests.methods.toys import Toy
 from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
 from incognita.methods import load_method
+from incognita.methods.activation_shaping import ReAct
 from incognita.methods.method import Method
 from incognita.methods.saving import load_saved_method, save_method
-from incognita.methods.shaping import ReAct
 
 
 @dataclass(eq=False)

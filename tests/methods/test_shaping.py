@@ -8,14 +8,25 @@ import torch
 from tests.methods.toys import Toy, with_probes
 from tests.oracles import shaping_methods as oracle
 
-from incognita.containers.classification import ClassifierOutputs, Head
+from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
-from incognita.methods import activations, load_method, reshaping
-from incognita.methods.activations import largest_of_row, percentile_of_all
+from incognita.methods import _shaping as reshaping
+from incognita.methods import load_method
+from incognita.methods.activation_shaping import (
+    ASHB,
+    ASHP,
+    ASHS,
+    DICE,
+    SCALE,
+    VRA,
+    ReAct,
+    dice_react,
+)
 from incognita.methods.adascale import AdaScale
-from incognita.methods.logits import MSP, Energy
-from incognita.methods.neighbors import KNN
-from incognita.methods.shaping import ASHB, ASHP, ASHS, DICE, SCALE, VRA, ReAct, dice_react
+from incognita.methods.knn import KNN
+from incognita.methods.numerics import activations
+from incognita.methods.numerics.activations import largest_of_row, percentile_of_all
+from incognita.methods.softmax import MSP, Energy
 
 LEARNING = [ReAct(), VRA(), DICE(), dice_react()]
 ROW_WISE = [ASHP(), ASHS(), ASHB(), SCALE()]

@@ -8,10 +8,10 @@ from tests.methods.hard_rows import HardRows, falling, usual
 from tests.methods.toys import Toy
 from tests.oracles import feature_methods as oracle
 
-from incognita.containers.classification import ClassifierOutputs, Head
+from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
-from incognita.methods import subspaces
-from incognita.methods.subspaces import Residual, ViM
+from incognita.methods import vim as subspaces
+from incognita.methods.vim import Residual, ViM
 
 
 @pytest.fixture(scope="module")

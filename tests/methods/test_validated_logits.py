@@ -10,10 +10,10 @@ from scipy import special, stats
 from tests.methods.toys import Toy
 from tests.oracles import logit_methods as oracle
 
-from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods.logits import MSP
-from incognita.methods.validated_logits import KLMatching, Temperature
+from incognita.methods.fitted_softmax import KLMatching, Temperature
+from incognita.methods.softmax import MSP
 from incognita.metrics.ranking import auroc
 
 TOY = Toy(n_classes=5, d=12)

@@ -6,7 +6,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from incognita.containers.classification import ClassifierOutputs, Head
 from incognita.containers.needs import (
     AdaScaleStep,
     GramRows,
@@ -17,6 +16,7 @@ from incognita.containers.needs import (
     Probe,
     RankOneRemoved,
 )
+from incognita.containers.outputs import ClassifierOutputs, Head
 
 LAYERS = {"stem": 6, "stage1": 8, "stage2": 10}
 BOX_LAYERS = {"latent/rpn": 12, "shortcut/1": 6, "shortcut/2": 8}

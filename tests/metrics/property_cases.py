@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from tests.oracles.scenes import UNKNOWN, Scene, Xyxy, random_scene, to_containers
 
-from incognita.metrics.measures import Measure, every_image_once
+from incognita.evaluation.certify import Certificate, certify
+from incognita.metrics import suite as measuring
+from incognita.metrics.measure import Measure, every_image_once
 from incognita.results.result import Result
-from incognita.running import measuring
-from incognita.running.certify import Certificate, certify
 from incognita.running.evidence import Evidence
 
 SEEDS = range(4)

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Classes, Role
-from incognita.containers.detection import BoxTruth, Detections
 from incognita.errors import UnknownNameError
+from incognita.evaluation.certify import Certificate, certify
 from incognita.metrics.calibration import brier_score, ece
 from incognita.metrics.catalog import (
     BOX_METRICS,
@@ -16,16 +17,15 @@ from incognita.metrics.catalog import (
     Direction,
     get_metric,
 )
-from incognita.metrics.oscr import ccr_at_fpr, oscr
 from incognita.metrics.ranking import ranking_metrics
 from incognita.metrics.risk_coverage import aurc, excess_aurc
+from incognita.metrics.selective import ccr_at_fpr, oscr
 from incognita.metrics.self_awareness import (
     balanced_accuracy,
     detection_awareness_quality,
     in_distribution_quality,
 )
 from incognita.results.result import Result
-from incognita.running.certify import Certificate, certify
 
 NAMES = sorted(BOX_METRICS)
 CLASSES = Classes(

@@ -23,7 +23,7 @@ from incognita.metrics.detection import average_precision
 from incognita.metrics.intervals import bootstrap_ranking, bootstrap_weights
 from incognita.metrics.lrp import lrp_error, optimal_lrp
 from incognita.metrics.matching import match
-from incognita.metrics.measures import Measure
+from incognita.metrics.measure import Measure
 from incognita.metrics.open_set import (
     images_without_detection,
     mean_average_precision,

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tests.oracles.scenes import Detection, Scene, Truth, found, real, to_containers
 
+from incognita.evaluation.certify import Certificate, certify
 from incognita.metrics import calibration_rules, conventions
 from incognita.metrics.calibration import laece
 from incognita.metrics.lrp import lrp_error, optimal_lrp
 from incognita.metrics.matching import match
-from incognita.running.certify import Certificate, certify
 
 FAR = (400.0, 400.0, 10.0, 10.0)  # where nothing is
 RULES = ("paper", "saod", "detection-calibration")

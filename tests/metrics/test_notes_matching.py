@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from tests.oracles.scenes import Detection, Scene, Truth, found, real, to_containers
 
+from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Classes
-from incognita.containers.detection import BoxTruth, Detections
 from incognita.errors import InvalidDataError
+from incognita.evaluation.certify import Certificate, certify
 from incognita.metrics.conventions import AREA, get_matching
 from incognita.metrics.detection import average_precision
 from incognita.metrics.matching import MatchTable, match
-from incognita.metrics.measures import every_image_once
+from incognita.metrics.measure import every_image_once
 from incognita.metrics.open_set import unknown_recall
-from incognita.running.certify import Certificate, certify
 
 FAR = (400.0, 400.0, 10.0, 10.0)  # where nothing is
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tests.oracles.scenes import UNKNOWN, Detection, Scene, Truth, found, real, to_containers
 
+from incognita.evaluation.certify import Certificate, certify
 from incognita.metrics import conventions
 from incognita.metrics.conventions import AREA, POINTS_11, POINTS_101
 from incognita.metrics.detection import average_precision
 from incognita.metrics.intervals import bootstrap_ranking
 from incognita.metrics.matching import match
 from incognita.metrics.ranking import auroc, ranking_metrics
-from incognita.running.certify import Certificate, certify
 
 FAR = (400.0, 400.0, 10.0, 10.0)  # where nothing is
 CODES = ("owod", "owdetr", "opendet", "fmiyc")

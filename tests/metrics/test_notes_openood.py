@@ -9,8 +9,8 @@ import pytest
 
 from incognita.errors import InvalidDataError
 from incognita.metrics.calibration import ece
-from incognita.metrics.oscr import ccr_at_fpr, openood_ccr_at_fpr
 from incognita.metrics.ranking import RankingMetrics, auroc, ranking_metrics
+from incognita.metrics.selective import ccr_at_fpr, openood_ccr_at_fpr
 
 
 def ranked(order: str) -> RankingMetrics:

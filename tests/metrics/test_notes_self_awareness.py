@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from tests.oracles.scenes import UNKNOWN, Detection, Scene, Truth, found, real, to_containers
 
+from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Classes
-from incognita.containers.detection import BoxTruth, Detections
 from incognita.errors import InvalidDataError
+from incognita.evaluation.certify import Certificate, certify
 from incognita.metrics.ranking import auroc
 from incognita.metrics.self_awareness import (
     Aggregation,
@@ -21,7 +22,6 @@ from incognita.metrics.self_awareness import (
     image_uncertainty,
     in_distribution_quality,
 )
-from incognita.running.certify import Certificate, certify
 
 
 def at(x: float, share: float = 1.0) -> tuple[float, float, float, float]:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.oracles import ranking as oracle
 
 from incognita.errors import InvalidDataError
-from incognita.metrics.oscr import ccr_at_fpr, openood_ccr_at_fpr, oscr, oscr_points
 from incognita.metrics.ranking import auroc
+from incognita.metrics.selective import ccr_at_fpr, openood_ccr_at_fpr, oscr, oscr_points
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 

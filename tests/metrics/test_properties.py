@@ -31,6 +31,7 @@ from tests.metrics.property_cases import (
 from tests.metrics.test_detection import repeat_images
 from tests.oracles.scenes import UNKNOWN, Scene, found, real, to_containers
 
+from incognita.evaluation.certify import SPLITS, certify
 from incognita.metrics import conventions
 from incognita.metrics.catalog import BOX_METRICS
 from incognita.metrics.matching import match
@@ -42,7 +43,6 @@ from incognita.metrics.open_set import (
     overlap_unknown,
 )
 from incognita.metrics.ranking import RankingMetrics
-from incognita.running.certify import SPLITS, certify
 
 
 def test_every_metric_is_classified():

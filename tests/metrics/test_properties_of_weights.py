@@ -24,13 +24,13 @@ from tests.oracles.boxes import restrict, split_images
 from tests.oracles.ranking_rows import tied_rows
 from tests.oracles.scenes import Scene, found, real, to_containers
 
+from incognita.evaluation.certify import SPLITS
 from incognita.metrics import conventions
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.matching import match
-from incognita.metrics.measures import Measure
+from incognita.metrics.measure import Measure
 from incognita.metrics.ranking import RankingMetrics, ranking_metrics
 from incognita.results.result import Result
-from incognita.running.certify import SPLITS
 
 
 def assert_equal(ours: Measure | Result, expected: Measure | Result, key: tuple) -> None:

@@ -14,10 +14,11 @@ from torchvision import models
 from torchvision.models.detection import ssdlite320_mobilenet_v3_large
 
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
-from incognita.models import from_torchvision, torchvision_loading
 from incognita.models.detector import DetectionRules, Detector
-from incognita.models.detector_wrapping import is_detector, wrap_detector
-from incognita.models.loading import load_classifier, load_model
+from incognita.models.from_torchvision.classifiers import classifiers as from_torchvision
+from incognita.models.from_torchvision.classifiers import load_detectors as torchvision_loading
+from incognita.models.load import load_classifier, load_model
+from incognita.models.wrap_detector import is_detector, wrap_detector
 
 LITE = "ssdlite320_mobilenet_v3_large"
 
@@ -107,7 +108,7 @@ def test_other_libraries_are_told_by_the_name_of_a_class(monkeypatch, library, k
             return lambda module, **options: asked.append((name, options)) or finished
 
     finished = wrap_detector(drawn("faster"))
-    monkeypatch.setattr("incognita.models.detector_wrapping.import_module", import_stand_in)
+    monkeypatch.setattr("incognita.models.wrap_detector.import_module", import_stand_in)
     network = type(kind, (nn.Module,), {"__module__": f"{library}.models.some"})()
     assert is_detector(network)
     detector = wrap_detector(network, class_names=["cat"], latent="encoder", score_floor=0.3)
@@ -137,7 +138,7 @@ def test_anything_else_is_told_what_there_is(outside_tests, thing):
 def test_looking_for_a_library_imports_none():
     code = (
         "import sys, torch\n"
-        "from incognita.models.detector_wrapping import is_detector\n"
+        "from incognita.models.wrap_detector import is_detector\n"
         "is_detector(torch.nn.Linear(2, 2))\n"
         "print(*{'torchvision', 'transformers', 'ultralytics'} & set(sys.modules))"
     )
@@ -159,7 +160,7 @@ def folder(tmp_path):
             from torchvision.models.detection import FasterRCNN
             from torchvision.models.detection.anchor_utils import AnchorGenerator
             from torchvision.ops import MultiScaleRoIAlign
-            from incognita.models.detector_wrapping import wrap_detector
+            from incognita.models.wrap_detector import wrap_detector
 
             class Backbone(nn.Module):
                 out_channels = 8

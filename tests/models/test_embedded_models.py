@@ -5,12 +5,13 @@ import pytest
 import torch
 
 from incognita.benchmarks.digits import KNOWN_DIGITS, digits_part
-from incognita.benchmarks.terra.class_tree import KNOWN_NAMES
-from incognita.benchmarks.terra.classification import terra_dataset
+from incognita.benchmarks.terra.classes import KNOWN_NAMES
+from incognita.benchmarks.terra.images import terra_dataset
 from incognita.benchmarks.terra.rendering import RENDERER_VERSION
 from incognita.errors import MissingDataError
-from incognita.models import digits, terra
-from incognita.models.adapter import Classifier
+from incognita.models.classifier import Classifier
+from incognita.models.embedded import digits
+from incognita.models.embedded import terra_classifier as terra
 from incognita.models.weight_files import load_weights, read_weights, write_weights
 
 

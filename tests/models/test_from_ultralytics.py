@@ -23,7 +23,10 @@ from torch import nn
 import incognita
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
 from incognita.models.detector import DetectionRules, Detector, HeadKind
-from incognita.models.from_ultralytics import load_ultralytics_detector, wrap_ultralytics_detector
+from incognita.models.from_ultralytics.detectors import (
+    load_ultralytics_detector,
+    wrap_ultralytics_detector,
+)
 from incognita.models.options import ModelOptions
 from incognita.models.ultralytics_parts import part
 

@@ -11,10 +11,10 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from torch import nn
 
-from incognita.benchmarks.terra.class_tree import KNOWN_NAMES, TERRA_CLASSES
-from incognita.benchmarks.terra.detection import terra_scenes
+from incognita.benchmarks.terra.classes import KNOWN_NAMES, TERRA_CLASSES
 from incognita.benchmarks.terra.rendering import RENDERER_VERSION
-from incognita.models import terra_detector
+from incognita.benchmarks.terra.scenes import terra_scenes
+from incognita.models.embedded import terra_detector
 from incognita.models.weight_files import read_weights
 
 N_SCENES = 60

@@ -17,10 +17,10 @@ from tests.models.transformers_networks import (
 )
 
 from incognita.errors import InvalidDataError, MissingDataError
-from incognita.models.from_transformers import load_transformers, transformers
+from incognita.models.from_transformers.classifiers import load_transformers, transformers
+from incognita.models.from_transformers.detectors import wrap_transformers_detector
+from incognita.models.from_transformers.processors import make_prompts
 from incognita.models.options import ModelOptions
-from incognita.models.text_prompts import make_prompts
-from incognita.models.transformers_detectors import wrap_transformers_detector
 
 
 def test_boxes_of_owlv2_equal_those_its_processor_gives_for_texts(tmp_path):

@@ -22,8 +22,8 @@ from torchvision import models
 
 from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.models.detector import DetectionRules, Detector, HeadKind
+from incognita.models.from_torchvision.detectors import wrap_torchvision_detector
 from incognita.models.preprocessing import Preprocessing
-from incognita.models.torchvision_detectors import wrap_torchvision_detector
 
 RULES = [
     {},
@@ -781,7 +781,7 @@ def test_a_gpu_gives_what_the_library_gives_there(network):
 
 @pytest.mark.data
 def test_a_real_detector_on_real_images_gives_what_the_library_gives(data_dir):
-    from incognita.models.loading import load_model
+    from incognita.models.load import load_model
 
     detector = load_model(f"{data_dir}/weights/faster_rcnn_voc.py:build")
     n_boxes = 0

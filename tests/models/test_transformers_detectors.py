@@ -26,9 +26,9 @@ from torch import nn
 
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.models.detector import DetectionRules, Detector, HeadKind
-from incognita.models.from_transformers import load_transformers, transformers
+from incognita.models.from_transformers.classifiers import load_transformers, transformers
+from incognita.models.from_transformers.detectors import wrap_transformers_detector
 from incognita.models.options import ModelOptions
-from incognita.models.transformers_detectors import wrap_transformers_detector
 
 FAMILIES = pytest.mark.parametrize("family", NETWORKS)
 

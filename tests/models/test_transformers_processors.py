@@ -13,7 +13,7 @@ from tests.models.transformers_networks import (
 )
 
 from incognita.errors import InvalidDataError
-from incognita.models.from_transformers import transformers
+from incognita.models.from_transformers.classifiers import transformers
 
 FAMILIES = pytest.mark.parametrize("family", NETWORKS)
 

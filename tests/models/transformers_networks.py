@@ -9,8 +9,8 @@ import torch
 from tests.models.networks import seeded
 
 from incognita.models.detector import DetectionRules
-from incognita.models.from_transformers import transformers
-from incognita.models.transformers_detectors import wrap_transformers_detector
+from incognita.models.from_transformers.classifiers import transformers
+from incognita.models.from_transformers.detectors import wrap_transformers_detector
 
 N_CLASSES = 5
 N_QUERIES = 30  # 150 pairs with a class: more than the 100 that Deformable DETR keeps

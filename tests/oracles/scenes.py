@@ -290,9 +290,9 @@ def to_coco(scene: Scene) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def to_containers(scene: Scene) -> tuple[Any, Any]:
-    """Give the scene as `incognita.containers.detection.Detections` and `BoxTruth`."""
+    """Give the scene as `incognita.containers.boxes.Detections` and `BoxTruth`."""
+    from incognita.containers.boxes import BoxTruth, Detections
     from incognita.containers.classes import Classes, Role
-    from incognita.containers.detection import BoxTruth, Detections
 
     own_names = {t.label for t in scene.truths if t.unknown} - {UNKNOWN}
     names = (*scene.labels, *sorted(own_names))

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 from tests.results.method_records import record
 
-from incognita.results.detection_tables import (
+from incognita.results.analysis import BOTH_FAMILIES, Correlations, FamilyMean
+from incognita.results.tables.detection import (
     correlation_table,
     coverage_table,
     detection_table,
@@ -16,7 +17,6 @@ from incognita.results.detection_tables import (
     mixed_table,
     thresholds_in_words,
 )
-from incognita.results.metric_studies import BOTH_FAMILIES, Correlations, FamilyMean
 
 NAN = math.nan
 GROUPS = ("near", "far", "farther")

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import pearsonr
 from tests.results.method_records import record
 
-from incognita.results.metric_studies import (
+from incognita.results.analysis import (
     BOTH_FAMILIES,
     family_means,
     metric_correlations,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.metrics.catalog import METRICS
-from incognita.metrics.measures import Measure, undefined
+from incognita.metrics.measure import Measure, undefined
 from incognita.results.result import ClassThreshold, Result
 
 RECORD = {

@@ -12,7 +12,7 @@ from incognita.results.method_result import (
     identity_hash,
 )
 from incognita.results.result import Result
-from incognita.results.result_store import ResultStore
+from incognita.results.store import ResultStore
 
 IDENTITY = {"benchmark": "openood/cifar10", "model": "my net", "weights": "ab" * 8, "method": "knn"}
 

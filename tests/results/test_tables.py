@@ -11,9 +11,10 @@ from rich.table import Table
 from tests.metrics.scene_cases import make_scene
 from tests.oracles.scenes import to_containers
 
+from incognita.evaluation.certify import SPLITS, certify
 from incognita.metrics.catalog import METRICS
 from incognita.results.result import ClassThreshold, Result
-from incognita.results.tables import (
+from incognita.results.tables.certificate import (
     BOUNDS,
     CONVENTIONS,
     MEDIUM,
@@ -21,7 +22,6 @@ from incognita.results.tables import (
     certificate_table,
     threshold_table,
 )
-from incognita.running.certify import SPLITS, certify
 
 
 def shown(table: Table) -> list[list[str]]:

@@ -17,10 +17,10 @@ from tests.oracles.scenes import Truth
 from torch import Tensor, nn
 
 from incognita.benchmarks.benchmark import Benchmark
-from incognita.benchmarks.dataset import ArrayDataset
+from incognita.containers.boxes import BoxTruth
 from incognita.containers.classes import Classes, Role
-from incognita.containers.classification import Head
-from incognita.containers.detection import BoxTruth
+from incognita.containers.dataset import ArrayDataset
+from incognita.containers.outputs import Head
 from incognita.models.detector import DetectionRules, FoundBoxes, HeadKind
 
 COLORS = {

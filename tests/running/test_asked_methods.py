@@ -1,9 +1,9 @@
 import pytest
 
 from incognita.errors import InvalidDataError, UnknownNameError
+from incognita.evaluation.select_methods import Offer, ask, make, split_names
 from incognita.methods import list_methods, load_method
-from incognita.methods.neighbors import KNN
-from incognita.running.asked_methods import Offer, ask, make, split_names
+from incognita.methods.knn import KNN
 
 
 def test_all_means_every_method_the_model_can_feed():

@@ -11,12 +11,12 @@ from tests.running.worlds import TinyNet, tiny_benchmark
 
 import incognita
 from incognita.errors import InvalidDataError
-from incognita.extraction.detector_network import identity_of_detector
-from incognita.extraction.probes import identity_of_classifier
+from incognita.evaluation.evaluate import BoxOptions
+from incognita.extraction.classifier_pass import identity_of_classifier
+from incognita.extraction.detector_pass import identity_of_detector
 from incognita.models.class_selection import select_classes
-from incognita.models.wrapping import wrap_classifier
+from incognita.models.wrap_classifier import wrap_classifier
 from incognita.running.detectors import offer_of_detector
-from incognita.running.evaluate import BoxOptions
 
 
 def small_benchmark():
@@ -117,9 +117,9 @@ def build():
 SCRIPT = """
 import sys
 from incognita.extraction.extract_boxes import extract_boxes
-from incognita.extraction.records import Settings
+from incognita.extraction.settings import Settings
 from incognita.models.class_selection import select_classes
-from incognita.models.loading import load_model
+from incognita.models.load import load_model
 from tests.running.box_worlds import scenes
 
 if __name__ == "__main__":

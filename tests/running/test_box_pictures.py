@@ -10,9 +10,9 @@ from tests.extraction.tiny_detector import NAMES
 from tests.running.box_worlds import CellDetector, GridScenes, box_benchmark, scenes, truth_of
 
 import incognita
-from incognita.running import box_pictures
-from incognita.running.box_pictures import CALLED_UNKNOWN, MARGIN, NAMED, PAPER, SIDE, STRIP
-from incognita.running.evaluate import BoxOptions
+from incognita.evaluation import gallery as box_pictures
+from incognita.evaluation.evaluate import BoxOptions
+from incognita.evaluation.gallery import CALLED_UNKNOWN, MARGIN, NAMED, PAPER, SIDE, STRIP
 
 TRAIN, VALIDATION, TEST = (scenes(n, 12, seed=k) for k, n in enumerate(("a", "b", "c"), start=1))
 ODD = scenes("odd", 6, seed=4, known=(), unknown=("orange",))

@@ -31,13 +31,13 @@ from tests.running.box_worlds import (
 import incognita
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.decisions.thresholds import UnknownThreshold
+from incognita.evaluation.detector_metrics import Decided, draw_images, measure_method
+from incognita.evaluation.evaluate import BoxOptions
 from incognita.extraction.extract_boxes import extract_boxes
 from incognita.results.method_result import MethodResult
-from incognita.results.result_store import ResultStore
+from incognita.results.store import ResultStore
 from incognita.running.box_evaluation import DetectorEvaluation
-from incognita.running.box_measuring import Decided, draw_images, measure_method
 from incognita.running.box_sets import BoxSet, in_classes_of
-from incognita.running.evaluate import BoxOptions
 
 METHODS = "msp, energy, knn(k=5), vim, react, lard, safe"
 WORLDS = {

@@ -37,14 +37,14 @@ from incognita.benchmarks.benchmark import Benchmark
 from incognita.containers.classes import Classes
 from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
+from incognita.evaluation.evaluate import BoxOptions
+from incognita.evaluation.gallery import CALLED_UNKNOWN, NAMED
+from incognita.evaluation.select_methods import ask
 from incognita.extraction.extract_boxes import extract_boxes
-from incognita.methods.logits import MSP
-from incognita.models.wrapping import wrap_classifier
+from incognita.methods.softmax import MSP
+from incognita.models.wrap_classifier import wrap_classifier
 from incognita.results.method_result import MethodResult
-from incognita.running.asked_methods import ask
-from incognita.running.box_pictures import CALLED_UNKNOWN, NAMED
 from incognita.running.detectors import offer_of_detector
-from incognita.running.evaluate import BoxOptions
 
 FAST = "msp, energy"
 
@@ -630,7 +630,7 @@ def test_a_truth_in_which_nothing_can_be_unknown_is_refused():
 
 def test_sets_without_boxes_are_refused():
     images = small_sets()["test"].images
-    bare = incognita.benchmarks.dataset.ArrayDataset("bare", tuple("abc"), images[:3])
+    bare = incognita.containers.dataset.ArrayDataset("bare", tuple("abc"), images[:3])
     assert "bare has no boxes, but a detector is measured against boxes" in refusal(
         benchmark=small_benchmark(unknown={"near": {"bare": bare}})
     )

@@ -13,11 +13,11 @@ from tests.oracles.matching import match as slow_match
 from tests.oracles.scenes import UNKNOWN, Scene, found, real, to_containers
 
 import incognita
+from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Classes, Role
-from incognita.containers.detection import BoxTruth, Detections
 from incognita.errors import InvalidDataError, UnknownNameError
+from incognita.evaluation.certify import N_STEPS, SPLITS, certify
 from incognita.results.result import Result
-from incognita.running.certify import N_STEPS, SPLITS, certify
 
 PUBLISHED = {
     "ap": {"coco"},

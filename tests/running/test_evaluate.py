@@ -13,9 +13,9 @@ from torch import nn
 import incognita
 from incognita.errors import InvalidDataError
 from incognita.methods import list_methods, load_method
-from incognita.methods.logits import MSP
 from incognita.methods.method import Method, Refit
-from incognita.models.wrapping import wrap_classifier
+from incognita.methods.softmax import MSP
+from incognita.models.wrap_classifier import wrap_classifier
 
 FAST = "msp, energy, knn(k=5), mds, react, gram"
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from incognita.running.ranking_results import (
+from incognita.evaluation.classifier_metrics import (
     accuracy_results,
     as_results,
     draw,
     measure_mistakes,
     measure_unknown,
 )
-from incognita.running.scored_sets import ScoredSet
+from incognita.results.scored_sets import ScoredSet
 
 
 def a_set(name, group, n, *, accuracy=None, seed=0):

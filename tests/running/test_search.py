@@ -4,9 +4,9 @@ import pytest
 import torch
 from tests.methods.toys import Toy
 
+from incognita.evaluation.hyperparameter_search import HeldOut, grid, probes_of_grid, search
 from incognita.methods import load_method
 from incognita.metrics.ranking import auroc
-from incognita.running.search import HeldOut, grid, probes_of_grid, search
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from incognita.benchmarks.benchmark import Benchmark
-from incognita.benchmarks.dataset import ArrayDataset
+from incognita.containers.dataset import ArrayDataset
 
 N_CLASSES = 3
 

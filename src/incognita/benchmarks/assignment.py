@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from incognita.benchmarks.split_rules import SPLITS, ImageId, Split, SplitRules
+from incognita.benchmarks.splits.rules import SPLITS, ImageId, Split, SplitRules
 
 
 class Decision(NamedTuple):

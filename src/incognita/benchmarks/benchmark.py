@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from incognita.benchmarks.dataset import Dataset
+from incognita.containers.dataset import Dataset
 
 
 @dataclass(frozen=True, eq=False)

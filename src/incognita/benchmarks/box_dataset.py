@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from incognita.benchmarks.dataset import Dataset
-from incognita.containers.detection import BoxTruth
+from incognita.containers.boxes import BoxTruth
+from incognita.containers.dataset import Dataset
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from incognita.benchmarks.dataset import ArrayDataset
+from incognita.containers.dataset import ArrayDataset
 from incognita.errors import unknown_name
 from incognita.shapes import Int, Shaped
 

@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from incognita.benchmarks.definition import Definition
-from incognita.benchmarks.parsing import parse_definition
+from incognita.benchmarks.definition_files import parse_definition
 from incognita.errors import InvalidDataError, MissingDataError, unknown_name
 
 SHIPPED = Path(__file__).parent / "definitions"

@@ -7,9 +7,9 @@ import numpy as np
 
 from incognita.benchmarks.class_names import plain
 from incognita.benchmarks.opened import OpenedSet, Surroundings
-from incognita.benchmarks.readers.images import identities
 from incognita.benchmarks.set_entries import KNOWN_ROLES, TESTED_UNKNOWN_ROLES
 from incognita.errors import InvalidDataError
+from incognita.formats.images import identities
 
 if TYPE_CHECKING:
     from incognita.benchmarks.box_dataset import BoxDataset

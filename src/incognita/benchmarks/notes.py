@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from incognita.benchmarks.opened import OpenedSet
-from incognita.benchmarks.readers.images import identities
 from incognita.benchmarks.set_entries import UNKNOWN_GROUPS
+from incognita.formats.images import identities
 
 if TYPE_CHECKING:
     from incognita.benchmarks.box_dataset import BoxDataset

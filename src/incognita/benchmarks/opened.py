@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from incognita.benchmarks.dataset import Dataset
 from incognita.benchmarks.set_entries import AnySet
+from incognita.containers.dataset import Dataset
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ import numpy as np
 from incognita.benchmarks.class_names import find_spelling, plain
 from incognita.benchmarks.opened import OpenedSet, Surroundings
 from incognita.benchmarks.readers.coco_classes import CategoryRoles
-from incognita.benchmarks.readers.coco_images import CocoDataset, CocoFile, find_files, is_in_fold
-from incognita.benchmarks.readers.images import real_paths
 from incognita.benchmarks.set_entries import CocoSet, TerraScenesSet
+from incognita.containers.boxes import BoxTruth
 from incognita.containers.classes import Role
-from incognita.containers.detection import BoxTruth
 from incognita.errors import InvalidDataError, MissingDataError
+from incognita.formats.coco_dataset import CocoDataset, CocoFile, find_files, is_in_fold
+from incognita.formats.images import real_paths
 from incognita.shapes import Int
 
 FIRST = 5  # missing paths that are worth showing
@@ -123,8 +123,8 @@ def _check_names(
 
 def open_terra_scenes(entry: TerraScenesSet, around: Surroundings) -> OpenedSet:
     """Draw the scenes of a set."""
-    from incognita.benchmarks.terra.class_tree import KNOWN_NAMES
-    from incognita.benchmarks.terra.detection import terra_scenes
+    from incognita.benchmarks.terra.classes import KNOWN_NAMES
+    from incognita.benchmarks.terra.scenes import terra_scenes
 
     if tuple(around.classes) != KNOWN_NAMES:
         strange = next((name for name in around.classes if name not in KNOWN_NAMES), None)

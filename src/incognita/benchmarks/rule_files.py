@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from incognita.benchmarks.split_rules import (
+from incognita.benchmarks.splits.rules import (
     SPLITS,
     Base,
     Candidates,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from incognita.benchmarks.splits import ListCheck, Splits
+from incognita.benchmarks.splits.assign import ListCheck, Splits
 
 
 def problems_of(splits: Splits, *, unsized: Sequence[str] = ()) -> list[str]:

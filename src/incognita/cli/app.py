@@ -9,7 +9,7 @@ from incognita.cli.build import build_app
 from incognita.cli.certify import certify_command
 from incognita.cli.data import data_app
 from incognita.cli.demo import demo_command
-from incognita.cli.listing import list_command
+from incognita.cli.list import list_command
 from incognita.cli.run import run_command
 
 app = typer.Typer(

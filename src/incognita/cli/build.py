@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from incognita.benchmarks.split_files import Build, Head
+    from incognita.benchmarks.splits.write import Build, Head
 
 build_app = typer.Typer(
     help="Build splits of unknown images from annotation files. Nothing is downloaded.",
@@ -95,8 +95,8 @@ def fmiyc_command(
     from incognita.cli import collect_garbage_again, import_everything_again
 
     import_everything_again()
-    from incognita.benchmarks import fmiyc
-    from incognita.benchmarks.split_files import refuse_overwriting
+    from incognita.benchmarks.splits.assign import fmiyc
+    from incognita.benchmarks.splits.write import refuse_overwriting
     from incognita.errors import InvalidDataError
 
     collect_garbage_again()
@@ -145,12 +145,12 @@ def splits_command(
     from incognita.cli import collect_garbage_again, import_everything_again
 
     import_everything_again()
-    from incognita.benchmarks.split_building import (
+    from incognita.benchmarks.splits.build import (
         build_from_annotations,
         own_head,
         rules_with_ids,
     )
-    from incognita.benchmarks.split_files import refuse_overwriting
+    from incognita.benchmarks.splits.write import refuse_overwriting
 
     collect_garbage_again()
     refuse_overwriting(out, annotations, candidates, ids, Path(rules))
@@ -199,7 +199,7 @@ def steps_on_stderr() -> Iterator[Callable[[str], None]]:
 def _save(builds: "Sequence[Build]", out: Path, make_head: "Callable[[], Head | None]") -> None:
     """Write all files; a benchmark needs known and unknown images."""
     from incognita import __version__
-    from incognita.benchmarks.split_files import save_builds
+    from incognita.benchmarks.splits.write import save_builds
 
     out.mkdir(parents=True, exist_ok=True)
     has_images = any(sum(build.splits.counts.values()) for build in builds)
@@ -219,7 +219,7 @@ def _finish(builds: "Sequence[Build]", out: Path, *, as_json: bool) -> None:
 
 
 def _summary(build: "Build") -> dict[str, Any]:
-    from incognita.benchmarks.split_files import facts_of
+    from incognita.benchmarks.splits.write import facts_of
 
     facts = facts_of(build)
     return {
@@ -231,7 +231,7 @@ def _show(builds: "Sequence[Build]", out: Path) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from incognita.benchmarks.split_files import BENCHMARK, MANIFEST
+    from incognita.benchmarks.splits.write import BENCHMARK, MANIFEST
 
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     console.print(_table(builds))

@@ -12,8 +12,8 @@ import typer
 from incognita import __version__
 
 if TYPE_CHECKING:
-    from incognita.containers.detection import BoxTruth, Detections
-    from incognita.running.certify import Certificate
+    from incognita.containers.boxes import BoxTruth, Detections
+    from incognita.evaluation.certify import Certificate
 
 
 Truth = Annotated[Path, typer.Option(help="COCO annotation file: what is really there.")]
@@ -64,7 +64,7 @@ def certify_command(
     Example: incognita certify --truth gt.json --detections dets.json --known car,person,bicycle
     """
     from incognita.cli import collect_garbage_again
-    from incognita.running.certify import certify
+    from incognita.evaluation.certify import certify
 
     refuse_overwriting(out, truth, detections, classes)
     names = None if known is None else [name.strip() for name in known.split(",") if name.strip()]
@@ -93,8 +93,8 @@ def read_pair(
     truth: Path, detections: Path, known: list[str] | None, classes: Path | None
 ) -> "tuple[Detections, BoxTruth]":
     """Read both files under the class map or the list of known classes."""
-    from incognita.benchmarks.class_map import load_class_map
-    from incognita.benchmarks.readers.coco import load_detections, load_truth
+    from incognita.formats import load_detections, load_truth
+    from incognita.formats.class_roles import load_class_map
 
     class_map = None if classes is None else load_class_map(classes)
     annotated = load_truth(truth, class_map=class_map, known=known)
@@ -112,7 +112,7 @@ def steps_on_stderr() -> Iterator[Callable[[str], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from incognita.running.certify import N_STEPS
+    from incognita.evaluation.certify import N_STEPS
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -130,7 +130,7 @@ def show(certificate: "Certificate") -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from incognita.results.tables import (
+    from incognita.results.tables.certificate import (
         WIDE,
         certificate_table,
         reliability_table,

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from incognita.benchmarks.data_plan import Checked, Needed, Verdict
     from incognita.benchmarks.definition import Definition
-    from incognita.benchmarks.planning import Checked, Needed, Verdict
 
 data_app = typer.Typer(
     help="Say what a benchmark needs on disk, and what of it is there. Nothing is downloaded.",
@@ -31,7 +31,7 @@ def plan_command(benchmark: BenchmarkName, as_json: AsJson = False) -> None:
 
     Example: incognita data plan openood/cifar10
     """
-    from incognita.benchmarks import planning
+    from incognita.benchmarks import data_plan as planning
     from incognita.benchmarks.finding import find_definition
 
     definition = find_definition(benchmark).definition
@@ -66,7 +66,7 @@ def check_command(
     from incognita.cli import DATA_MISSING, IN_PART, collect_garbage_again, import_everything_again
 
     import_everything_again()
-    from incognita.benchmarks import planning
+    from incognita.benchmarks import data_plan as planning
     from incognita.benchmarks.finding import find_definition
 
     collect_garbage_again()
@@ -94,7 +94,7 @@ def _print_json(document: dict[str, Any]) -> None:
 def _show_plan(definition: "Definition", needed: "list[Needed]") -> None:
     from rich.text import Text
 
-    from incognita.benchmarks.planning import total_megabytes
+    from incognita.benchmarks.data_plan import total_megabytes
 
     console = _console()
     sets = _table(_heading(definition), "set", "role", "images", "taken from", "belongs to")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from incognita.evaluation.evaluate import BoxOptions
     from incognita.running.box_evaluation import DetectorEvaluation
-    from incognita.running.evaluate import BoxOptions
     from incognita.running.evaluation import Evaluation
 
 # what is being done; a data set's name, images done, images in all
@@ -129,8 +129,8 @@ def run_command(
     interrupted, and the same command goes on where it was.
     """
     _import_all(device)
-    from incognita.extraction.records import Settings
-    from incognita.running.evaluate import evaluate
+    from incognita.evaluation.evaluate import evaluate
+    from incognita.extraction.settings import Settings
 
     with progress_on_stderr() as (on_step, on_progress):
         evaluation = evaluate(
@@ -160,7 +160,7 @@ def _import_all(device: str) -> None:
     from incognita.cli import collect_garbage_again, import_everything_again
 
     import_everything_again(compiler=device != "cpu")
-    import incognita.running.evaluate  # noqa: F401
+    import incognita.evaluation.evaluate  # noqa: F401
 
     collect_garbage_again()
 
@@ -173,7 +173,7 @@ def _boxes(
     unknown_threshold: str | None,
 ) -> "BoxOptions | None":
     """Give the options for boxes, or None where none was named."""
-    from incognita.running.evaluate import BoxOptions
+    from incognita.evaluation.evaluate import BoxOptions
 
     named = (score_floor, max_per_image, nms_iou, confidence_threshold, unknown_threshold)
     if all(each is None for each in named):
@@ -304,7 +304,7 @@ def headline(evaluation: "Evaluation | DetectorEvaluation") -> str:
 
 def _quality(evaluation: "Evaluation | DetectorEvaluation") -> str:
     """Say how good the model is on known images, and which boxes of a detector are looked at."""
-    from incognita.results.detection_tables import thresholds_in_words
+    from incognita.results.tables.detection import thresholds_in_words
 
     found = evaluation.known_quality()
     parts = [f"{title} {100 * value:.1f} %" for title, value in found.items() if value == value]

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from incognita.containers.checks import check_rows
-from incognita.containers.classification import ClassifierOutputs, Head
-from incognita.containers.detection import Detections
+from incognita.containers._checks import check_rows
+from incognita.containers.boxes import Detections
+from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
 from incognita.shapes import Bool, Float
 

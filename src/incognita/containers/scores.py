@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from incognita.containers.checks import (
+from incognita.containers._checks import (
     as_array,
     as_column,
     as_floats,

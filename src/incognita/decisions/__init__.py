@@ -7,17 +7,17 @@ _HERE = "incognita.decisions"
 SCORE_POLICIES = Registry(
     "score policy",
     {
-        "quantile": f"{_HERE}.score_policies:KnownQuantile",
-        "gaussian": f"{_HERE}.score_policies:KnownGaussian",
-        "harmonic-mean": f"{_HERE}.score_policies:HarmonicMean",
-        "fixed": f"{_HERE}.score_policies:Fixed",
+        "quantile": f"{_HERE}.unknown_thresholds:KnownQuantile",
+        "gaussian": f"{_HERE}.unknown_thresholds:KnownGaussian",
+        "harmonic-mean": f"{_HERE}.unknown_thresholds:HarmonicMean",
+        "fixed": f"{_HERE}.unknown_thresholds:Fixed",
     },
 )
 CONFIDENCE_POLICIES = Registry(
     "confidence policy",
     {
-        "f1": f"{_HERE}.confidence_policies:F1Optimal",
-        "lrp": f"{_HERE}.confidence_policies:LRPOptimal",
-        "fixed": f"{_HERE}.confidence_policies:FixedConfidence",
+        "f1": f"{_HERE}.confidence_thresholds:F1Optimal",
+        "lrp": f"{_HERE}.confidence_thresholds:LRPOptimal",
+        "fixed": f"{_HERE}.confidence_thresholds:FixedConfidence",
     },
 )

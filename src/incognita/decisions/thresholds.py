@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from incognita.containers.checks import as_array
-from incognita.containers.detection import BoxTruth, Detections
+from incognita.containers._checks import as_array
+from incognita.containers.boxes import BoxTruth, Detections
 from incognita.errors import InvalidDataError
 from incognita.shapes import Bool, Float, Real
 

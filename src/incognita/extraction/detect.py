@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from incognita.benchmarks.dataset import ArrayDataset
-from incognita.benchmarks.readers.images import load_image
-from incognita.containers.detection import Detections
+from incognita.containers.boxes import Detections
+from incognita.containers.dataset import ArrayDataset
 from incognita.errors import InvalidDataError
 from incognita.extraction.extract_boxes import extract_boxes
+from incognita.formats.images import load_image
 from incognita.models.detector import finds_objects
-from incognita.models.detector_wrapping import wrap_detector
+from incognita.models.wrap_detector import wrap_detector
 
 
 def detect(model: Any, images: Any) -> Detections:

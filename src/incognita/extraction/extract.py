@@ -6,14 +6,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from incognita.benchmarks.dataset import Dataset
-from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.dataset import Dataset
 from incognita.containers.needs import Probe
+from incognita.containers.outputs import ClassifierOutputs
+from incognita.extraction.classifier_pass import check_wanted
 from incognita.extraction.joining import Joined
-from incognita.extraction.output_store import OutputStore
-from incognita.extraction.probes import check_wanted
 from incognita.extraction.recording import Extracted, record
-from incognita.extraction.records import (
+from incognita.extraction.settings import (
     LAYERS,
     OUTPUTS,
     BrokenImage,
@@ -21,8 +20,9 @@ from incognita.extraction.records import (
     Settings,
     Wanted,
 )
+from incognita.extraction.store import OutputStore
 from incognita.extraction.workers import Task
-from incognita.models.adapter import Classifier
+from incognita.models.classifier import Classifier
 
 __all__ = ["BrokenImage", "Extracted", "OutputStore", "PassCount", "Settings", "extract"]
 

@@ -7,22 +7,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from incognita.benchmarks.dataset import Dataset
+from incognita.containers.boxes import Detections
 from incognita.containers.classes import Classes, Role
-from incognita.containers.detection import Detections
+from incognita.containers.dataset import Dataset
 from incognita.containers.detector_outputs import DetectorOutputs
 from incognita.containers.needs import Probe
 from incognita.errors import InvalidDataError
-from incognita.extraction.detector_network import PLACE, check_boxes_wanted
+from incognita.extraction.detector_pass import PLACE, check_boxes_wanted
 from incognita.extraction.joining import Joined
-from incognita.extraction.output_store import OutputStore
 from incognita.extraction.recording import Extracted, record
-from incognita.extraction.records import (
+from incognita.extraction.settings import (
     LAYERS,
     OUTPUTS,
     Settings,
     Wanted,
 )
+from incognita.extraction.store import OutputStore
 from incognita.extraction.workers import Task
 from incognita.models.detector import Detector
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from incognita.errors import InvalidDataError
-from incognita.extraction.output_store import HeldShards, StoredShards
-from incognita.extraction.records import ShardGroup
+from incognita.extraction.settings import ShardGroup
+from incognita.extraction.store import HeldShards, StoredShards
 
 JOINED_IN_MEMORY = 2**30  # bytes of a column; a larger one lies in a file that memory can forget
 Counts = dict[int, int]  # rows of each image that is there

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from incognita.containers.classification import Head
+from incognita.containers.outputs import Head
 from incognita.extraction.module_state import exact_on, restoring
-from incognita.extraction.records import PassCount, Settings
-from incognita.models.adapter import Classifier, Forward
+from incognita.extraction.settings import PassCount, Settings
+from incognita.models.classifier import Classifier, Forward
 
 
 class Network:

@@ -7,11 +7,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import Generic, TypeVar
 
+from incognita.extraction.image_loader import shard_rows
 from incognita.extraction.joining import Joined, join
-from incognita.extraction.loading import shard_rows
-from incognita.extraction.output_store import HeldShards, OutputStore, StoredShards
-from incognita.extraction.records import BrokenImage, PassCount, ShardJob
+from incognita.extraction.settings import BrokenImage, PassCount, ShardJob
 from incognita.extraction.shards import Progress
+from incognita.extraction.store import HeldShards, OutputStore, StoredShards
 from incognita.extraction.workers import Task, run_in_workers
 
 Outputs = TypeVar("Outputs")

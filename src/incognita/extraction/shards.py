@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from incognita.errors import IncognitaError
-from incognita.extraction.loading import LONGEST_REASON, Inputs, LoadedBatch, Loader
-from incognita.extraction.records import PassCount, ShardGroup, ShardJob, Wanted
+from incognita.extraction.image_loader import LONGEST_REASON, Inputs, LoadedBatch, Loader
+from incognita.extraction.settings import PassCount, ShardGroup, ShardJob, Wanted
 
 Columns = dict[str, Tensor]
 Commit = Callable[[int, str, ShardGroup], None]

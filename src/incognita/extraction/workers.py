@@ -22,13 +22,12 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from incognita.benchmarks.dataset import Dataset
+from incognita.containers.dataset import Dataset
 from incognita.errors import InvalidDataError, WorkerError
-from incognita.extraction.detector_network import DetectorNetwork, identity_of_detector
-from incognita.extraction.loading import Loader, n_shards
-from incognita.extraction.output_store import HeldShards, OutputStore, StoredShards
-from incognita.extraction.probes import ProbedNetwork, identity_of_classifier
-from incognita.extraction.records import (
+from incognita.extraction.classifier_pass import ProbedNetwork, identity_of_classifier
+from incognita.extraction.detector_pass import DetectorNetwork, identity_of_detector
+from incognita.extraction.image_loader import Loader, n_shards
+from incognita.extraction.settings import (
     CLASSIFIER_UNIT,
     DETECTOR_UNIT,
     PassCount,
@@ -38,7 +37,8 @@ from incognita.extraction.records import (
     Wanted,
 )
 from incognita.extraction.shards import Progress, Runnable, ShardRunner
-from incognita.models.adapter import Classifier
+from incognita.extraction.store import HeldShards, OutputStore, StoredShards
+from incognita.models.classifier import Classifier
 from incognita.models.detector import Detector, finds_objects
 from incognita.models.importing import importable
 from incognita.models.sending import source_of

@@ -8,14 +8,14 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import AdaScaleStep, Needs, Probe
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods.activations import check_percentiles, largest_of_row, scaling
-from incognita.methods.chunks import by_chunk
+from incognita.methods._shaping import Shaping, float64_logits
 from incognita.methods.method import Refit
+from incognita.methods.numerics.activations import check_percentiles, largest_of_row, scaling
+from incognita.methods.numerics.rows import by_chunk
 from incognita.methods.probe_columns import probe_column
-from incognita.methods.reshaping import Shaping, float64_logits
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class AdaScale(Shaping):
     Only positive activations enter $s_1$ and $s_2$, as in the code.
 
     >>> probe = AdaScale().probes()[0]
-    >>> from incognita.containers.classification import Head
+    >>> from incognita.containers.outputs import Head
     >>> features = torch.tensor([[1.0, 4.0, 3.0, 2.0]])
     >>> known = ClassifierOutputs(
     ...     (0,), torch.zeros(1, 1), features, head=Head(torch.ones(1, 4), torch.zeros(1)),

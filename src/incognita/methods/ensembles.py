@@ -7,14 +7,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from incognita.containers.classification import ClassifierOutputs, Head
 from incognita.containers.needs import Needs
+from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
-from incognita.methods.chunks import by_chunk, chunks, new_rows
-from incognita.methods.logits import rows_at_once
+from incognita.methods._shaping import float64_logits
 from incognita.methods.method import Method
+from incognita.methods.numerics.rows import by_chunk, chunks, new_rows
 from incognita.methods.probabilities import one_minus_largest
-from incognita.methods.reshaping import float64_logits
+from incognita.methods.softmax import rows_at_once
 from incognita.shapes import Float
 
 MEMBERS = "members/logits"

@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import GramRows, Needs, Probe
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods.chunks import by_chunk, chunks
 from incognita.methods.method import Method, Refit
+from incognita.methods.numerics.rows import by_chunk, chunks
 from incognita.methods.probe_columns import probe_column, probe_columns
 from incognita.shapes import Float
 

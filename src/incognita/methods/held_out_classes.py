@@ -13,11 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods.chunks import chunks, new_rows
 from incognita.methods.method import Method
-from incognita.methods.statistics import check_labels, overall_covariance, overall_mean, whitening
+from incognita.methods.numerics.rows import chunks, new_rows
+from incognita.methods.numerics.statistics import (
+    check_labels,
+    overall_covariance,
+    overall_mean,
+    whitening,
+)
 from incognita.metrics.ranking import auroc
 from incognita.shapes import Bool, Float, Int
 

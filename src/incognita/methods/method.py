@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Needs, Probe
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.shapes import Float
 

@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Needs
-from incognita.methods.chunks import by_chunk, chunks
-from incognita.methods.logits import check_positive
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.methods.method import Method, Refit
-from incognita.methods.perceptrons import (
+from incognita.methods.numerics.perceptrons import (
     Adam,
     Layer,
     apply_layers,
@@ -23,7 +21,9 @@ from incognita.methods.perceptrons import (
     standardizing,
     tensors_of,
 )
+from incognita.methods.numerics.rows import by_chunk, chunks
 from incognita.methods.sampling import drawn_rows
+from incognita.methods.softmax import check_positive
 from incognita.shapes import Float
 
 _SLOPE = 0.2

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Needs
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.kernels.weibull import fit_tails
-from incognita.methods.chunks import by_chunk, chunks
-from incognita.methods.logits import check_positive, rows_at_once
 from incognita.methods.method import Method, Refit
+from incognita.methods.numerics.rows import by_chunk, chunks
+from incognita.methods.softmax import check_positive, rows_at_once
 from incognita.shapes import Float, Int
 
 

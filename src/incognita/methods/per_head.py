@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
-from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Needs, Probe
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError, unknown_name
-from incognita.methods.logits import Energy
 from incognita.methods.method import Method
+from incognita.methods.softmax import Energy
 from incognita.shapes import Float
 
 # fits a method to the known and the validation rows of one head, given its place among the heads
@@ -32,8 +32,8 @@ class PerHead(Method):
     its rows get the largest score that the others give to known rows, as unknown as the most
     unknown known one, and `notes_` says for which heads, with how many known rows, and why.
 
-    >>> from incognita.containers.classification import Head
-    >>> from incognita.methods.neighbors import KNN
+    >>> from incognita.containers.outputs import Head
+    >>> from incognita.methods.knn import KNN
     >>> features = torch.tensor([[2.0, 0.0], [0.0, 2.0], [4.0, 3.0]])
     >>> heads, of_rows = (Head(torch.eye(2), torch.zeros(2)),) * 2, torch.tensor([0, 1, 1])
     >>> known = ClassifierOutputs((0, 1, 2), features, features, heads=heads, head_index=of_rows)

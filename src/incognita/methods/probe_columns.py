@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Probe
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 
 

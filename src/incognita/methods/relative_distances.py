@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from incognita.methods.chunks import by_chunk
+from incognita.methods.numerics.rows import by_chunk
 from incognita.methods.products import centered, narrow_product
 from incognita.shapes import Float
 

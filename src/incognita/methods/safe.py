@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Needs, PerturbedCopy, Probe
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods.chunks import by_chunk, chunks
-from incognita.methods.logits import check_positive
 from incognita.methods.method import Method, Refit
-from incognita.methods.perceptrons import (
+from incognita.methods.numerics.perceptrons import (
     Adam,
     Layer,
     apply_layers,
@@ -25,6 +23,8 @@ from incognita.methods.perceptrons import (
     standardizing,
     tensors_of,
 )
+from incognita.methods.numerics.rows import by_chunk, chunks
+from incognita.methods.softmax import check_positive
 from incognita.shapes import Float, Int
 
 PREFIX = "shortcut/"

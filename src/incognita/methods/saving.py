@@ -11,8 +11,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from incognita.benchmarks.readers.files import replacing
 from incognita.errors import InvalidDataError, MissingDataError
+from incognita.files import replacing
 from incognita.methods import METHODS
 from incognita.methods.method import Method
 from incognita.registry import Registry

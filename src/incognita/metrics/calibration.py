@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from incognita.containers.checks import check_class_ids, check_rows
+from incognita.containers._checks import check_class_ids, check_rows
 from incognita.errors import InvalidDataError
-from incognita.kernels.binning import bin_gaps, weighted_bin_sums
+from incognita.kernels.confidence import bin_gaps, weighted_bin_sums
 from incognita.metrics.calibration_rules import D_ECE, PAPER, CalibrationRule, Empty
 from incognita.metrics.matching import MatchTable
-from incognita.metrics.measures import (
+from incognita.metrics.measure import (
     Measure,
     image_weights,
     mean_over,

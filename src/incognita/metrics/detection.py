@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from incognita.containers.detection import BoxTruth, Detections
-from incognita.kernels.average_precision import coco_precision_recall, weighted_average_precision
+from incognita.containers.boxes import BoxTruth, Detections
+from incognita.kernels.precision_recall import coco_precision_recall, weighted_average_precision
 from incognita.metrics.conventions import COCO, POINTS_101, AveragePrecisionRule
 from incognita.metrics.matching import MatchTable, match
-from incognita.metrics.measures import (
+from incognita.metrics.measure import (
     Measure,
     image_weights,
     mean_over,

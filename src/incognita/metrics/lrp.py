@@ -15,7 +15,7 @@ import numpy as np
 from incognita.errors import InvalidDataError
 from incognita.kernels.lrp import optimal_lrp as optimal_lrp_kernel
 from incognita.metrics.matching import MatchTable
-from incognita.metrics.measures import (
+from incognita.metrics.measure import (
     Measure,
     image_weights,
     mean_over,

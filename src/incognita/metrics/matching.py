@@ -9,13 +9,13 @@ from functools import cached_property
 
 import numpy as np
 
-from incognita.containers.checks import as_array
-from incognita.containers.detection import BoxTruth, Detections
+from incognita.containers._checks import as_array
+from incognita.containers.boxes import BoxTruth, Detections
 from incognita.errors import InvalidDataError
 from incognita.kernels.matching import Found, Pairs, match_best, match_greedy
-from incognita.metrics.arrangement import arrange, arrange_objects, place_boxes
+from incognita.metrics._ordering import arrange, arrange_objects, place_boxes
 from incognita.metrics.conventions import COCO, SUPERCLASS, Matching, Pairing
-from incognita.metrics.measures import sum_by_label
+from incognita.metrics.measure import sum_by_label
 from incognita.shapes import Bool, Float, Int, UInt, UInt16
 
 EVERY_AREA = np.array([[0.0, 1e10]])

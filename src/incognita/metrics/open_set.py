@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Role
-from incognita.containers.detection import BoxTruth, Detections
 from incognita.kernels.matching import unknown_overlaps
 from incognita.kernels.wilderness import counts_at_recall
-from incognita.metrics.arrangement import arrange_by_image, is_ignored_truth
+from incognita.metrics._ordering import arrange_by_image, is_ignored_truth
 from incognita.metrics.conventions import Absent, AveragePrecisionRule, Matching
 from incognita.metrics.detection import LabelPrecision, average_precision
 from incognita.metrics.matching import MatchTable
-from incognita.metrics.measures import (
+from incognita.metrics.measure import (
     Measure,
     count_weighted,
     image_weights,

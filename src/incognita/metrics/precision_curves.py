@@ -6,7 +6,7 @@ import numpy as np
 
 from incognita.metrics.conventions import POINTS_101, AveragePrecisionRule
 from incognita.metrics.matching import MatchTable
-from incognita.metrics.measures import every_image_once
+from incognita.metrics.measure import every_image_once
 from incognita.shapes import Bool, Float, Float64
 
 
@@ -39,7 +39,7 @@ def precision_curves(
         rule: Which recalls, and what keeps the division defined; by default COCO's.
 
     >>> from incognita.containers.classes import Classes
-    >>> from incognita.containers.detection import BoxTruth, Detections
+    >>> from incognita.containers.boxes import BoxTruth, Detections
     >>> from incognita.metrics.matching import match
     >>> classes = Classes(("car",))
     >>> truth = BoxTruth([1], [0, 2], [[0, 0, 9, 9], [20, 0, 29, 9]], [0, 0], classes)

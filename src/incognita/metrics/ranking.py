@@ -19,7 +19,7 @@ import numpy as np
 
 from incognita.errors import InvalidDataError
 from incognita.kernels.ranking import LANES, sweep_replicates, sweep_scores, sweep_weights
-from incognita.metrics.score_checks import (
+from incognita.metrics._scores import (
     as_scores,
     as_truth,
     as_weights,

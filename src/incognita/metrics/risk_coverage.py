@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from incognita.errors import InvalidDataError
-from incognita.metrics.score_checks import as_mask, as_scores
+from incognita.metrics._scores import as_mask, as_scores
 from incognita.metrics.tie_groups import tie_groups
 from incognita.shapes import Bool, Float, Float64, Real
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from incognita.containers.detection import Detections
+from incognita.containers.boxes import Detections
 from incognita.errors import InvalidDataError
 from incognita.shapes import Float
 

@@ -5,8 +5,8 @@ from incognita.registry import Registry
 MODELS = Registry(
     "model",
     {
-        "terra:classifier": "incognita.models.terra:load_terra_classifier",
+        "terra:classifier": "incognita.models.embedded.terra_classifier:load_terra_classifier",
         "terra:detector": "incognita.models.wrapped_terra_detector:load_wrapped_terra_detector",
-        "digits:classifier": "incognita.models.digits:load_digits_classifier",
+        "digits:classifier": "incognita.models.embedded.digits:load_digits_classifier",
     },
 )

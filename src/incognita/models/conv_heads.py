@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from incognita.containers.classification import Head
-from incognita.models.head_finding import head_of
+from incognita.containers.outputs import Head
+from incognita.models.introspection.head import head_of
 from incognita.shapes import Float, Int
 
 

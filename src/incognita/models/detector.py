@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 import numpy as np
 from torch import Tensor, nn
 
-from incognita.containers.classification import Head
+from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError
 from incognita.shapes import Float, Int, Shaped
 

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from incognita.errors import InvalidDataError, MissingDataError, unknown_name
-from incognita.models.checkpoints import load_weights, read_weights
 from incognita.models.options import ModelOptions
 from incognita.models.preprocessing import FromPIL, Preprocessing
-from incognita.models.wrapping import WrappedClassifier, wrap_classifier
+from incognita.models.weights_io import load_weights, read_weights
+from incognita.models.wrap_classifier import WrappedClassifier, wrap_classifier
 from incognita.registry import need
 
 timm = need("timm", extra="timm")
@@ -45,7 +45,7 @@ def wrap_timm(
     if module.num_classes == 0:
         raise InvalidDataError(
             f"{name or 'This network of timm'} has no classes, only features; put a linear probe "
-            f"on it with incognita.models.probes.dinov2_probe."
+            f"on it with incognita.models.from_transformers.linear_probe.dinov2_probe."
         )
     return wrap_classifier(
         module,

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from incognita.models.tracing import first_tensor
+from incognita.models.introspection.trace import first_tensor
 
 Change = Callable[[Tensor], Tensor]
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.ops import box_convert  # type: ignore[import-untyped]
 
-from incognita.containers.classification import Head
+from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError
 from incognita.models.detector import (
     DetectionRules,
@@ -22,13 +22,13 @@ from incognita.models.detector import (
     Prepared,
 )
 from incognita.models.fingerprints import hash_weights
-from incognita.models.head_finding import head_of
-from incognita.models.layer_maps import MapSource, recording
+from incognita.models.from_transformers.families import Family, Parts
+from incognita.models.from_transformers.processors import Prompts, texts_embedded_once
+from incognita.models.introspection.head import head_of
+from incognita.models.introspection.hooks import MapSource, recording
 from incognita.models.modes import evaluating
 from incognita.models.sending import Sendable
 from incognita.models.taps import attach_input
-from incognita.models.text_prompts import Prompts, texts_embedded_once
-from incognita.models.transformers_families import Family, Parts
 from incognita.shapes import Float, Int, Shaped
 
 _FEATURES = "features"

@@ -11,7 +11,7 @@ from torch import Tensor
 from incognita.errors import InvalidDataError
 from incognita.models.detector import HeadKind
 from incognita.models.fingerprints import describe_callable
-from incognita.models.transformers_families import Family
+from incognita.models.from_transformers.families import Family
 from incognita.registry import need
 from incognita.shapes import Float
 

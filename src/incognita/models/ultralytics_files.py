@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from incognita.errors import InvalidDataError, MissingDataError
-from incognita.models.checkpoints import load_weights, read_weights
 from incognita.models.ultralytics_parts import part
+from incognita.models.weights_io import load_weights, read_weights
 
 _LONGEST_REASON = 160
 _CLASS_BIAS = r"model\.\d+\.cv3\.0\.2\.bias"  # of the finest level of a head `Detect`

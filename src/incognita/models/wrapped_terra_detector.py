@@ -1,7 +1,10 @@
 """The embedded detector of Terra scenes, a small Faster R-CNN, ready to be evaluated."""
 
-from incognita.models.terra_detector import CLASS_NAMES, load_terra_detector
-from incognita.models.torchvision_detectors import TorchvisionDetector, wrap_torchvision_detector
+from incognita.models.embedded.terra_detector import CLASS_NAMES, load_terra_detector
+from incognita.models.from_torchvision.detectors import (
+    TorchvisionDetector,
+    wrap_torchvision_detector,
+)
 
 
 def load_wrapped_terra_detector() -> TorchvisionDetector:

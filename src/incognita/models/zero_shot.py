@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from incognita.containers.classification import Head
+from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError
+from incognita.models.from_transformers.linear_probe import linear_layer
+from incognita.models.introspection.trace import like_weights
 from incognita.models.modes import evaluating
-from incognita.models.probes import linear_layer
-from incognita.models.tracing import like_weights
-from incognita.models.wrapping import WrappedClassifier, wrap_classifier
+from incognita.models.wrap_classifier import WrappedClassifier, wrap_classifier
 from incognita.shapes import Float
 
 TEMPLATES = ("a photo of a {}.",)

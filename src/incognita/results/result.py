@@ -11,7 +11,7 @@ import numpy as np
 from incognita.errors import InvalidDataError
 from incognita.metrics.catalog import get_metric
 from incognita.metrics.intervals import interval
-from incognita.metrics.measures import Measure
+from incognita.metrics.measure import Measure
 
 
 @dataclass(frozen=True)

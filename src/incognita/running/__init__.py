@@ -1,1 +1,0 @@
-"""Who does what when: from files and arrays to results."""

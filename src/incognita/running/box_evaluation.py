@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from incognita.results.method_result import MethodResult
-from incognita.results.metric_studies import (
+from incognita.results.analysis import (
     Correlations,
     FamilyMean,
     family_means,
     metric_correlations,
     value_of,
 )
-from incognita.running.findings import Findings
+from incognita.results.evaluation import Findings
+from incognita.results.method_result import MethodResult
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -56,7 +56,7 @@ class DetectorEvaluation(Findings):
         """Give coverage, both families of metrics, and the mixed sets for `rich` to print."""
         from rich.console import Group
 
-        from incognita.results.detection_tables import coverage_table, detection_table, mixed_table
+        from incognita.results.tables.detection import coverage_table, detection_table, mixed_table
 
         first = self.results[0]
         splits = dict.fromkeys(each.split for each in first.results)
@@ -72,7 +72,7 @@ class DetectorEvaluation(Findings):
         """Give family means and correlations; None where there are too few methods for either."""
         from rich.console import Group
 
-        from incognita.results.detection_tables import correlation_table, family_table
+        from incognita.results.tables.detection import correlation_table, family_table
 
         if len(self.methods) < 3 or not self.groups:
             return None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars
 
-from incognita.running.box_measuring import Decided
+from incognita.evaluation.detector_metrics import Decided
 from incognita.running.box_sets import BoxSet
 
 

@@ -5,8 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
+from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Role
-from incognita.containers.detection import BoxTruth, Detections
 from incognita.errors import InvalidDataError
 from incognita.metrics import conventions
 from incognita.metrics.matching import match

@@ -10,12 +10,12 @@ from torch import nn
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.benchmarks.class_names import find_spelling, plain
 from incognita.errors import InvalidDataError
+from incognita.evaluation.select_methods import Asked, Offer
 from incognita.methods.per_head import for_heads
 from incognita.models.class_selection import select_classes
 from incognita.models.detector import Detector, gives_features
-from incognita.models.detector_wrapping import wrap_detector
-from incognita.models.loading import load_model
-from incognita.running.asked_methods import Asked, Offer
+from incognita.models.load import load_model
+from incognita.models.wrap_detector import wrap_detector
 from incognita.running.networks import refuse_other_classes
 
 # "class 3", "LABEL_3", "3": what libraries write where nobody named the classes

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from incognita.evaluation.classifier_metrics import Measured
 from incognita.metrics.intervals import Difference, paired_difference
-from incognita.running.findings import Findings
-from incognita.running.ranking_results import Measured
-from incognita.running.scored_sets import ScoredSet, Scores
+from incognita.results.evaluation import Findings
+from incognita.results.scored_sets import ScoredSet, Scores
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,7 +49,7 @@ class Evaluation(Findings):
 
     def table(self, *, width: int = 156) -> "RenderableType":
         """Give the ranking as a table that `rich` prints."""
-        from incognita.results.ranking_table import ranking_table
+        from incognita.results.tables.ranking import ranking_table
 
         behind = {title: self.behind_best(title) for title in self.ranking()}
         return ranking_table(self.results, self.groups, behind, width=width)
@@ -64,7 +64,7 @@ class Evaluation(Findings):
 
     def search_table(self) -> "RenderableType | None":
         """Give defaults and tuned parameters side by side; None where nothing was searched."""
-        from incognita.results.ranking_table import search_table
+        from incognita.results.tables.ranking import search_table
 
         tuned = [each for each in self.results if each.search and each.search.kind == "tuned"]
         pairs = [(self.methods[each.method], each) for each in tuned if each.method in self.methods]

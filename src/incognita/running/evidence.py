@@ -2,7 +2,7 @@
 
 from functools import cached_property
 
-from incognita.containers.detection import BoxTruth, Detections
+from incognita.containers.boxes import BoxTruth, Detections
 from incognita.metrics import conventions
 from incognita.metrics.conventions import Matching
 from incognita.metrics.detection import COCO_AREAS, COCO_THRESHOLDS

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.benchmarks.class_names import plain
-from incognita.benchmarks.dataset import Dataset
+from incognita.containers.dataset import Dataset
 from incognita.errors import InvalidDataError
-from incognita.models.adapter import Classifier
-from incognita.models.loading import load_classifier
+from incognita.evaluation.select_methods import Offer
+from incognita.models.classifier import Classifier
+from incognita.models.load import load_classifier
 from incognita.models.preprocessing import Preprocessing
-from incognita.models.wrapping import wrap_classifier
-from incognita.running.asked_methods import Offer
+from incognita.models.wrap_classifier import wrap_classifier
 
 OneModel = str | Classifier | nn.Module
 

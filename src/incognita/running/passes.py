@@ -6,17 +6,17 @@ from typing import Any
 
 import torch
 
-from incognita.benchmarks.dataset import Dataset
-from incognita.containers.classification import ClassifierOutputs
+from incognita.containers.dataset import Dataset
 from incognita.containers.needs import Needs, Probe
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.extraction.extract import extract
-from incognita.extraction.output_store import OutputStore
 from incognita.extraction.recording import Extracted
-from incognita.extraction.records import BrokenImage, PassCount, Settings
+from incognita.extraction.settings import BrokenImage, PassCount, Settings
+from incognita.extraction.store import OutputStore
 from incognita.methods.ensembles import join_members
 from incognita.methods.method import Method
-from incognita.models.adapter import Classifier
+from incognita.models.classifier import Classifier
 
 # stage, images done of it, images of it in all
 Progress = Callable[[str, int, int], None]

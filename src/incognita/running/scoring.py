@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from incognita.containers.classification import ClassifierOutputs
 from incognita.containers.needs import Needs
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method
 from incognita.results.method_result import Cost

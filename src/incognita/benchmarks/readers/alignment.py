@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from incognita.benchmarks.readers.records import Refuse
+from incognita.formats._records import Refuse
 from incognita.shapes import Bool, Int, Shaped
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from incognita.kernels.json_scanning import (
+from incognita.kernels.coco_json import (
     AFTER_LIST,
     BEFORE_LIST,
     MALFORMED,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from incognita.benchmarks.readers.files import replacing
 from incognita.errors import InvalidDataError, MissingDataError
+from incognita.files import replacing
 from incognita.shapes import Shaped
 
 _NAMES = ("logits", "features")

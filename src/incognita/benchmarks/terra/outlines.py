@@ -10,7 +10,7 @@ from math import cos, pi, sin
 
 import numpy as np
 
-from incognita.kernels.terra_shapes import Outlines
+from incognita.kernels.terra.shapes import Outlines
 
 Number = int | float
 Point = tuple[Number, Number]

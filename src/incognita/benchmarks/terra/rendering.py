@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from incognita.benchmarks.terra.class_tree import TERRA_CLASSES
+from incognita.benchmarks.terra.classes import TERRA_CLASSES
 from incognita.benchmarks.terra.outlines import pack_outlines
 from incognita.errors import unknown_name
-from incognita.kernels import terra_scenes
-from incognita.kernels.terra_painting import Look
-from incognita.kernels.terra_shapes import Outlines
+from incognita.kernels.terra import scenes as terra_scenes
+from incognita.kernels.terra.painting import Look
+from incognita.kernels.terra.shapes import Outlines
 from incognita.shapes import Bool, Int, Shaped
 
 # Goes up whenever the same seed gives another picture; a test holds it to the bytes.

@@ -1,0 +1,204 @@
+"""From the definition of a benchmark to the benchmark: its images, checked and labelled."""
+
+import os
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from incognita.benchmarks.benchmark import Benchmark
+from incognita.benchmarks.definition import Definition
+from incognita.benchmarks.finding import Found, find_definition
+from incognita.benchmarks.finding import list_benchmarks as list_benchmarks
+from incognita.benchmarks.guards import refuse_known_classes, refuse_overlaps
+from incognita.benchmarks.load_sets import open_set
+from incognita.benchmarks.notes import notes_of, notes_on_repeats
+from incognita.benchmarks.opened import OpenedSet, Surroundings
+from incognita.benchmarks.readers.content_hashes import user_cache_dir
+from incognita.benchmarks.set_entries import TESTED_UNKNOWN_ROLES, UNKNOWN_GROUPS
+from incognita.containers.dataset import Dataset
+from incognita.errors import InvalidDataError, MissingDataError
+from incognita.shapes import Int
+
+
+def load_benchmark(
+    name_or_path: str | PathLike[str],
+    *,
+    data: str | PathLike[str] | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    cache_dir: str | PathLike[str] | None = None,
+) -> Benchmark:
+    """Open a benchmark of ours by its name, or any by the path of its TOML file.
+
+    What is missing is left out and said in `notes` and `facts["missing"]`; without known test
+    images or without any unknown ones there is no benchmark, which is an error. Files are listed
+    here and read later, one by one.
+
+    Args:
+        name_or_path: Such as `openood/cifar10`, or `mine/street.toml`.
+        data: The folder that relative paths begin at; by default the one a TOML file of your own
+            lies in, and that of INCOGNITA_DATA for ours.
+        limit: At most so many images of each set, in the proportions of their classes; of the
+            training set of a classifier ten times as many, since methods learn little from a few
+            rows of a class, where an image with boxes gives several rows.
+        seed: Of that draw.
+        cache_dir: Where hashes of files are remembered; by default in the user's cache.
+
+    >>> load_benchmark("openod/cifar10")
+    Traceback (most recent call last):
+    incognita.errors.UnknownNameError: No benchmark is called 'openod/cifar10'. \
+Did you mean openood/cifar10?
+    """
+    if limit is not None and limit < 1:
+        raise InvalidDataError(f"limit is {limit}, but a set needs at least one image.")
+    found = find_definition(name_or_path)
+    definition = found.definition
+    around = surroundings(found, data, None if cache_dir is None else Path(cache_dir))
+    opened = [open_set(entry, around) for entry in definition.set]
+    _refuse_emptiness(found, opened, around.data)
+    refuse_overlaps(opened, definition.name)
+    refuse_known_classes(opened, around)
+    datasets = {each.entry.name: each.dataset for each in opened if each.dataset is not None}
+    notes = [note for each in opened for note in notes_of(each, around.classes)]
+    notes += notes_on_repeats(opened)
+    facts = _facts(found, opened, around)
+    if limit is not None:
+        more = 10 if definition.task == "classification" else 1
+        roles = {entry.name: entry.role for entry in definition.set}
+        datasets = {
+            name: draw(each, limit * (more if roles[name] == "train" else 1), seed, name)
+            for name, each in datasets.items()
+        }
+        notes.append(_limit_note(limit, more, seed))
+        facts |= {"limit": limit, "seed": seed}
+    return _assemble(definition, datasets, around.classes, tuple(notes), facts)
+
+
+def _limit_note(limit: int, more: int, seed: int) -> str:
+    learned = "" if more == 1 else ", ten times as many to learn from"
+    return f"at most {limit:,} images of each set{learned}, drawn with seed {seed}"
+
+
+def surroundings(
+    found: Found, data: str | PathLike[str] | None, cache_dir: Path | None = None
+) -> Surroundings:
+    """Settle where the files of a benchmark are and what its classes are called."""
+    definition = found.definition
+    # a file of one's own speaks of its neighbors, whatever folder the shipped ones are given
+    named = os.environ.get("INCOGNITA_DATA") if found.is_shipped else None
+    folder = Path(data or named or found.path.parent)
+    reads_files = any(entry.reads_files for entry in definition.set)
+    if reads_files and found.is_shipped and folder == found.path.parent:
+        raise MissingDataError(
+            f"{definition.name} needs images of yours: name their folder with --data (data=) or "
+            f"INCOGNITA_DATA; `incognita data plan {definition.name}` says what belongs there."
+        )
+    if reads_files and not folder.is_dir():
+        raise MissingDataError(f"There is no data folder {folder}; name one that exists.")
+    classes = definition.classes
+    if isinstance(classes, str):
+        classes = _class_names(folder / classes)
+    has_names = not isinstance(classes, int)
+    names = tuple(str(k) for k in range(classes)) if isinstance(classes, int) else tuple(classes)
+    cache_dir = cache_dir or user_cache_dir()
+    return Surroundings(definition.name, folder, names, has_names, cache_dir, found.typed)
+
+
+def _class_names(path: Path) -> list[str]:
+    if not path.is_file():
+        raise MissingDataError(f"There is no list of class names at {path}; put it there.")
+    names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    names = [name for name in names if name]
+    if not names or len(set(names)) != len(names):
+        raise InvalidDataError(f"{path} must name every class once, one in each line.")
+    return names
+
+
+def _refuse_emptiness(found: Found, opened: Sequence[OpenedSet], data: Path) -> None:
+    there = {each.entry.role for each in opened if each.dataset is not None}
+    if "test" not in there:
+        lack = "known image to test"
+    elif not there & set(TESTED_UNKNOWN_ROLES):
+        lack = "unknown image to test"
+    else:
+        return
+    raise MissingDataError(
+        f"{data} holds no {lack} of {found.definition.name}; `incognita data plan {found.typed}` "
+        f"says what belongs there, `incognita data check {found.typed}` what is missing."
+    )
+
+
+def draw(dataset: Dataset, limit: int, seed: int, name: str) -> Dataset:
+    """Draw images at random, each class in proportion, and keep their order.
+
+    The name of the set is part of the seed, so that adding a set moves no other.
+    """
+    n_images = len(dataset.image_ids)
+    if n_images <= limit:
+        return dataset
+    rng = np.random.default_rng([seed, crc32(name.encode())])
+    classes = np.zeros(n_images, np.int64) if dataset.labels is None else dataset.labels
+    by_class = np.lexsort((rng.random(n_images), classes))
+    return dataset.subset(np.sort(by_class[_even_places(n_images, limit, rng)]).tolist())
+
+
+def _even_places(n: int, chosen: int, rng: np.random.Generator) -> Int[np.ndarray, "chosen"]:
+    """One place in each of as many equal stretches, at the same random distance from its start."""
+    return (np.arange(chosen, dtype=np.int64) * n + rng.integers(n)) // chosen
+
+
+def _facts(found: Found, opened: Sequence[OpenedSet], around: Surroundings) -> dict[str, Any]:
+    definition = found.definition
+    hint = definition.preprocessing
+    return {
+        "definition": str(found.path),
+        "definition_hash": found.content_hash,
+        "data": str(around.data),
+        "paper": definition.paper,
+        "preprocessing": None if hint is None else hint.model_dump(),
+        "missing": {
+            each.entry.name: {"expected": each.expected, "found": each.found}
+            for each in opened
+            if not each.is_complete
+        },
+    }
+
+
+def _assemble(
+    definition: Definition,
+    datasets: Mapping[str, Dataset],
+    classes: Sequence[str],
+    notes: tuple[str, ...],
+    facts: Mapping[str, Any],
+) -> Benchmark:
+    by_role: dict[str, dict[str, Dataset]] = {}
+    for entry in definition.set:
+        if entry.name in datasets:
+            by_role.setdefault(entry.role, {})[entry.name] = datasets[entry.name]
+
+    def single(role: str) -> Dataset | None:
+        return next(iter(by_role.get(role, {}).values()), None)
+
+    return Benchmark(
+        name=definition.name,
+        version=definition.version,
+        title=definition.title,
+        classes=classes,
+        test=next(iter(by_role["test"].values())),
+        unknown={role: by_role[role] for role in UNKNOWN_GROUPS if role in by_role},
+        train=single("train"),
+        validation=single("validation"),
+        shifted=by_role.get("shifted", {}),
+        unknown_validation=single("unknown-validation"),
+        unknown_training=single("unknown-training"),
+        mixed=by_role.get("mixed", {}),
+        task=definition.task,
+        full_spectrum=definition.full_spectrum,
+        default_model=definition.default_model,
+        notes=notes,
+        facts=facts,
+    )

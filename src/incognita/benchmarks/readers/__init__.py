@@ -1,1 +1,0 @@
-"""Read and write the annotation formats others use; each format has one module of public names."""

@@ -1,0 +1,1 @@
+"""Builders of near, far and farther splits."""

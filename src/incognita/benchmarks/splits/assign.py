@@ -1,0 +1,254 @@
+"""Near, far and farther splits of unknown images, from annotation files and rules.
+
+An image goes to one split or is left out, and each decision is kept with its reason. The steps are
+those of FindMeIfYouCan (2025), section 4.1 and appendix B:
+
+1. The base is an annotation file.
+2. Images that hold a known category, a category of `remove`, or stand on `remove_ids` are removed,
+   but for those of `keep_to_near_ids`.
+3. Images that hold a near category or were kept are near; the rest is far, or what `rest` says.
+4. A review of every image removes some and moves others.
+5. Candidates, chosen one by one, come from a second annotation file with all their objects.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Literal, NamedTuple
+
+from incognita.benchmarks.assignment import (
+    AssignmentRule,
+    CategoryRule,
+    Decision,
+    known_category,
+)
+from incognita.benchmarks.splits.rules import SPLITS, ImageId, Split, SplitRules
+from incognita.errors import InvalidDataError, unknown_name
+from incognita.formats.coco_records import Annotations, Record
+
+Origin = Literal["base", "candidates"]
+# of two lists that contradict each other, the first one wins; `base` is the base file
+_CONTRARY = (
+    ("keep_to_near_ids", "remove_ids"),
+    ("to_far_ids", "to_near_ids"),
+    ("to_far_ids", "keep_to_near_ids"),
+    ("review_remove_ids", "keep_to_near_ids"),
+    ("review_remove_ids", "to_near_ids"),
+    ("review_remove_ids", "to_far_ids"),
+    ("candidates.near", "candidates.far"),
+    ("candidates.near", "candidates.farther"),
+    ("candidates.far", "candidates.farther"),
+    ("base", "candidates.near"),
+    ("base", "candidates.far"),
+    ("base", "candidates.farther"),
+)
+
+
+class Decided(NamedTuple):
+    """What became of an image, and why in words that follow its id."""
+
+    image_id: ImageId
+    origin: Origin
+    split: Split | None
+    reason: str
+
+
+class ListCheck(NamedTuple):
+    """What was found of a list of ids: `published` is how long the published one is."""
+
+    name: str
+    given: int
+    unique: int
+    published: int | None
+    repeated: tuple[ImageId, ...]
+    not_found: tuple[ImageId, ...]
+
+
+class Conflict(NamedTuple):
+    """Ids on two lists that contradict each other."""
+
+    wins: str
+    loses: str
+    image_ids: tuple[ImageId, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """The outcome: every image that was looked at is in `decided` once.
+
+    Args:
+        rules: By which it was decided.
+        base: The images that were dealt out.
+        candidates: The second file, if there is one.
+        decided: Images of the base by their ids, then candidates likewise.
+        lists: What was found of each list of ids.
+        conflicts: Lists that contradict each other.
+    """
+
+    rules: SplitRules
+    base: Annotations
+    candidates: Annotations | None
+    decided: Sequence[Decided] = field(repr=False)
+    lists: Sequence[ListCheck] = field(repr=False)
+    conflicts: Sequence[Conflict] = field(repr=False)
+
+    @property
+    def counts(self) -> dict[Split, int]:
+        """How many images each split has that has some or should have some."""
+        found = Counter(each.split for each in self.decided)
+        return {split: found[split] for split in SPLITS if found[split] or self.expected(split)}
+
+    def expected(self, split: Split) -> int | None:
+        """How many images a split has when nothing is missing, where the rules say it."""
+        return self.rules.expected.get(split)
+
+    @property
+    def n_removed(self) -> int:
+        """How many images are in no split."""
+        return sum(each.split is None for each in self.decided)
+
+    def images_of(self, split: Split) -> list[Record]:
+        """Give the records of the images of a split, with the folders they lie in."""
+        return [self.image(each) for each in self.decided if each.split == split]
+
+    def objects_of(self, split: Split) -> list[Sequence[Record]]:
+        """Give all annotations of each image of a split."""
+        return [self.objects(each) for each in self.decided if each.split == split]
+
+    def known_images(self) -> list[Decided]:
+        """List the images of the base that show known things only and that nobody removed."""
+        known = set(self.rules.known)
+        by_hand = {*self.rules.remove_ids, *self.rules.review_remove_ids}
+        left = (each for each in self.decided if each.origin == "base" and each.split is None)
+        names = ((each, self.base.names_in(each.image_id)) for each in left)
+        return [
+            each for each, held in names if held and held <= known and each.image_id not in by_hand
+        ]
+
+    def image(self, decided: Decided) -> Record:
+        """Give the record of an image, with the folder it lies in."""
+        record = self._source(decided).images[decided.image_id]
+        folder = getattr(self.rules.image_folders, decided.origin)
+        name = f"{folder}/{record['file_name']}" if folder else record["file_name"]
+        return {**record, "file_name": name}
+
+    def objects(self, decided: Decided) -> Sequence[Record]:
+        """Give all annotations of an image."""
+        return self._source(decided).objects.get(decided.image_id, ())
+
+    def _source(self, decided: Decided) -> Annotations:
+        if decided.origin == "candidates" and self.candidates is not None:
+            return self.candidates
+        return self.base
+
+
+def build_splits(
+    base: Annotations,
+    rules: SplitRules,
+    *,
+    candidates: Annotations | None = None,
+    rule: AssignmentRule | None = None,
+) -> Splits:
+    """Deal out the images of a file, and add candidates of another.
+
+    Args:
+        base: The images to deal out.
+        rules: Lists of categories and ids.
+        candidates: The file that the candidates of the rules are taken from.
+        rule: Decides about each image of the base; by default a `CategoryRule`.
+
+    Raises:
+        UnknownNameError: The rules name a category that the file does not have.
+        InvalidDataError: The two files mean different things by a category id.
+    """
+    _check_names(base, rules)
+    if candidates is not None:
+        _check_same_categories(base, candidates)
+    rule = rule or CategoryRule(rules)
+    decided = [
+        _decided(each, "base", rule.decide(each, base.names_in(each))) for each in base.images
+    ]
+    if candidates is not None:
+        decided += _decide_candidates(base, candidates, rules)
+    return Splits(
+        rules,
+        base,
+        candidates,
+        decided,
+        _check_lists(base, candidates, rules),
+        _conflicts(base, rules),
+    )
+
+
+def _decided(image_id: ImageId, origin: Origin, decision: Decision) -> Decided:
+    return Decided(image_id, origin, decision.split, decision.reason)
+
+
+def _decide_candidates(
+    base: Annotations, candidates: Annotations, rules: SplitRules
+) -> list[Decided]:
+    """Put candidates where their list says; known things are refused here, too."""
+    split_of: dict[ImageId, Split] = {}
+    for split in SPLITS:  # an id on two lists goes to the closer split
+        for image_id in getattr(rules.candidates, split):
+            split_of.setdefault(image_id, split)
+    chosen = [each for each in candidates.images if each in split_of and each not in base.images]
+    return [
+        _decided(each, "candidates", _candidate(split_of[each], candidates.names_in(each), rules))
+        for each in chosen
+    ]
+
+
+def _candidate(split: Split, categories: frozenset[str], rules: SplitRules) -> Decision:
+    if (name := known_category(rules, categories)) is not None:
+        return Decision(None, f"holds the known category {name!r}")
+    return Decision(split, f"is on the list candidates.{split}")
+
+
+def _check_names(base: Annotations, rules: SplitRules) -> None:
+    """Refuse a name that no category has: a known class with a typo would not be removed."""
+    there = set(base.category_names.values())
+    listed = chain(rules.known, rules.remove, *(getattr(rules, split) for split in SPLITS))
+    for name in listed:
+        if name not in there and name not in rules.absent:
+            raise unknown_name(f"category of {base.source}", name, there)
+
+
+def _check_same_categories(base: Annotations, candidates: Annotations) -> None:
+    for number, name in candidates.category_names.items():
+        own = base.category_names.get(number)
+        if own != name:
+            raise InvalidDataError(
+                f"{candidates.source} calls category {number} {name!r}, but {base.source} calls it "
+                f"{own!r}; give two files with the same categories."
+            )
+
+
+def _check_lists(
+    base: Annotations, candidates: Annotations | None, rules: SplitRules
+) -> list[ListCheck]:
+    checks = []
+    for name, ids in rules.by_name().items():
+        if name.startswith("candidates."):
+            # a candidate that the base has already is decided there
+            there: Mapping[ImageId, Record] = {
+                **base.images,
+                **({} if candidates is None else candidates.images),
+            }
+        else:
+            there = base.images
+        counted = Counter(ids)
+        repeated = tuple(each for each, count in counted.items() if count > 1)
+        not_found = tuple(each for each in counted if each not in there)
+        published = rules.published_lists.get(name)
+        checks.append(ListCheck(name, len(ids), len(counted), published, repeated, not_found))
+    return checks
+
+
+def _conflicts(base: Annotations, rules: SplitRules) -> list[Conflict]:
+    lists: dict[str, Collection[ImageId]] = {**rules.by_name(), "base": base.images}
+    shared = ((wins, loses, {*lists[wins]} & {*lists[loses]}) for wins, loses in _CONTRARY)
+    return [
+        Conflict(wins, loses, tuple(sorted(ids, key=str))) for wins, loses, ids in shared if ids
+    ]

@@ -1,0 +1,302 @@
+"""Writes splits: an annotation file for each, a manifest of all decisions, and a benchmark."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from incognita.benchmarks.class_names import plain
+from incognita.benchmarks.split_checks import notes_of, problems_of
+from incognita.benchmarks.splits.assign import Splits
+from incognita.benchmarks.splits.rules import SPLITS, Split
+from incognita.errors import InvalidDataError, MissingDataError
+from incognita.files import load_json, replacing_text
+from incognita.formats.coco_records import save_annotations
+
+MANIFEST, BENCHMARK, KNOWN = "manifest.json", "benchmark.toml", "known.json"
+SOURCES = ("coco-", "openimages-")
+FORMAT = 1
+
+
+class InputFile(NamedTuple):
+    """A file that decisions rest on."""
+
+    part: str
+    file: str
+    sha256: str
+
+    @classmethod
+    def at(cls, part: str, path: Path) -> "InputFile":
+        """Hash a file."""
+        with path.open("rb") as stream:
+            return cls(part, path.name, file_digest(stream, "sha256").hexdigest())
+
+
+@dataclass(frozen=True, eq=False)
+class Build:
+    """Splits of one source, with what their files are called and where their images lie.
+
+    Args:
+        splits: What was built.
+        inputs: The files it was built from.
+        images: The folder that file names of images begin at.
+        source: Begins the names of sets and files, such as `coco`.
+        unsized: Images that were left out because nobody knows their size.
+    """
+
+    splits: Splits
+    inputs: Sequence[InputFile]
+    images: Path
+    source: str = ""
+    unsized: Sequence[str] = field(default=(), repr=False)
+
+    @cached_property
+    def problems(self) -> list[str]:
+        """What is missing."""
+        return problems_of(self.splits, unsized=self.unsized)
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What is odd."""
+        return notes_of(self.splits)
+
+    def set_name(self, split: Split) -> str:
+        """Name a split in tables, files and benchmarks."""
+        return f"{self.source}-{split}" if self.source else split
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a benchmark says besides its unknown sets.
+
+    Args:
+        facts: Keys in front of the sets, such as its name and classes.
+        known_sets: Its known sets.
+        unknown_keys: What unknown sets say besides, by their names: `rename`, `source`.
+        sources: Where images are published.
+    """
+
+    facts: Mapping[str, Any]
+    known_sets: Sequence[Mapping[str, Any]]
+    unknown_keys: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def save_builds(builds: Sequence[Build], out: Path, *, head: Head | None, version: str) -> None:
+    """Write everything into a folder; the same input gives the same bytes.
+
+    Files of an earlier build that this one does not have are deleted.
+
+    Args:
+        builds: One for each source.
+        out: The folder, made where it is not there.
+        head: The known half of the benchmark; without one no benchmark is written.
+        version: Of this package, for the manifest.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for build in builds:
+        for split in SPLITS:
+            path = out / f"{build.set_name(split)}.json"
+            if build.splits.counts.get(split):
+                _save_split(build, split, path)
+            else:
+                path.unlink(missing_ok=True)
+    manifest = {
+        "format": FORMAT,
+        "incognita": version,
+        "builds": [facts_of(each) for each in builds],
+    }
+    with replacing_text(out / MANIFEST) as file:
+        file.write(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    if head is None:
+        (out / BENCHMARK).unlink(missing_ok=True)
+        return
+    with replacing_text(out / BENCHMARK) as file:
+        file.write("\n".join(_benchmark(builds, head, out)) + "\n")
+
+
+def refuse_overwriting(out: Path, *inputs: Path | None, sources: Sequence[str] = ("",)) -> None:
+    """Refuse a folder in which an input or a file of others would be written over or deleted.
+
+    Args:
+        out: The folder; one with a manifest of an earlier build is ours.
+        inputs: Files that are read.
+        sources: What the names of the files begin with that would be written.
+    """
+    written = {MANIFEST, BENCHMARK, KNOWN}
+    written |= {f"{start}{split}.json" for split in SPLITS for start in ("", *SOURCES)}
+    for path in inputs:
+        if path is None or path.name not in written:
+            continue
+        if os.path.realpath(path.parent) == os.path.realpath(out):
+            raise InvalidDataError(
+                f"{path} would be overwritten, since --out is its folder; name another folder."
+            )
+    names = [f"{start}{split}.json" for start in sources for split in SPLITS]
+    names += [BENCHMARK, *([KNOWN] if "" in sources else []), MANIFEST]
+    there = [name for name in names if os.path.lexists(out / name)]
+    if there and not _is_ours(out / MANIFEST):
+        raise InvalidDataError(
+            f"{out / there[0]} would be overwritten or deleted, but {out} is not the folder of an "
+            f"earlier build (its {MANIFEST} would say so); name another folder."
+        )
+
+
+def _is_ours(manifest: Path) -> bool:
+    """Say whether an earlier build has written this file."""
+    try:
+        content = load_json(manifest)
+    except (InvalidDataError, MissingDataError, OSError):
+        return False
+    return isinstance(content, dict) and {"format", "incognita", "builds"} <= content.keys()
+
+
+def save_known(build: Build, path: Path) -> None:
+    """Write the images that show known things only; without any the file is deleted."""
+    splits = build.splits
+    chosen = splits.known_images()
+    if not chosen:
+        path.unlink(missing_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_annotations(
+        path,
+        [splits.image(each) for each in chosen],
+        [splits.objects(each) for each in chosen],
+        splits.base.categories,
+        passed_on=splits.base.passed_on,
+    )
+
+
+def _save_split(build: Build, split: Split, path: Path) -> None:
+    splits = build.splits
+    save_annotations(
+        path,
+        splits.images_of(split),
+        splits.objects_of(split),
+        splits.base.categories,
+        passed_on=splits.base.passed_on,
+    )
+
+
+def facts_of(build: Build) -> dict[str, Any]:
+    """Give what the manifest says of a build."""
+    splits, rules = build.splits, build.splits.rules
+    return {
+        "source": build.source,
+        "rules": {"name": rules.name, "version": rules.version, "from": rules.source},
+        "inputs": [each._asdict() for each in build.inputs],
+        "base": {
+            "file": splits.base.source,
+            "images": len(splits.base.images),
+            "published": None if rules.base is None else rules.base.model_dump(),
+        },
+        "splits": {
+            split: {
+                "file": f"{build.set_name(split)}.json" if found else None,
+                "images": found,
+                "expected": splits.expected(split),
+                "objects": sum(map(len, splits.objects_of(split))),
+                "is_complete": _is_complete(build, split),
+            }
+            for split, found in splits.counts.items()
+        },
+        "removed": splits.n_removed,
+        "problems": build.problems,
+        "notes": build.notes,
+        "remarks": rules.remarks,
+        "lists": [each._asdict() for each in splits.lists],
+        "conflicts": [each._asdict() for each in splits.conflicts],
+        "unsized": list(build.unsized),
+        "decisions": [each._asdict() for each in splits.decided],
+    }
+
+
+def _is_complete(build: Build, split: Split) -> bool:
+    expected = build.splits.expected(split)
+    if expected is None or build.splits.rules.base is not None:
+        return not build.problems
+    return build.splits.counts[split] == expected
+
+
+def _benchmark(builds: Sequence[Build], head: Head, out: Path) -> Iterator[str]:
+    yield f"# Built from annotation files; {MANIFEST} says why each image is where it is."
+    yield from _lines(head.facts)
+    unknown_sets = [
+        _set(build, split, head, out)
+        for build in builds
+        for split, found in build.splits.counts.items()
+        if found
+    ]
+    entries = [*head.known_sets, *unknown_sets]
+    used = {entry.get("source") for entry in entries}
+    for name, source in head.sources.items():
+        if name in used:
+            yield f"\n[sources.{name}]"
+            yield from _lines(source)
+    for entry in entries:
+        yield "\n[[set]]"
+        yield from _lines(entry)
+
+
+def _set(build: Build, split: Split, head: Head, out: Path) -> dict[str, Any]:
+    found, expected = build.splits.counts[split], build.splits.expected(split)
+    entry: dict[str, Any] = {
+        "name": build.set_name(split),
+        "role": split,
+        "kind": "coco",
+        "annotations": f"{build.set_name(split)}.json",
+        "images": relative(build.images, out),
+        "count": found,
+        **head.unknown_keys.get(build.set_name(split), {}),
+    }
+    if not _is_complete(build, split):
+        of = "" if expected is None else f"{found:,} images where {expected:,} are published; "
+        entry["note"] = f"partial: {of}built from {build.splits.base.source}, see {MANIFEST}"
+    if held := _known_names(build, split, head.facts["classes"], entry.get("rename", {})):
+        entry["allowed_classes"] = held
+    return entry
+
+
+def _known_names(
+    build: Build, split: Split, classes: Sequence[str], rename: Mapping[str, str]
+) -> list[str]:
+    """List known classes that images of a split hold because somebody kept those images."""
+    names = build.splits.base.category_names
+    numbers = {each["category_id"] for group in build.splits.objects_of(split) for each in group}
+    held = {plain(rename.get(names[number], names[number])) for number in numbers}
+    return [name for name in classes if plain(name) in held]
+
+
+def relative(path: Path, folder: Path) -> str:
+    """Write a path as it is seen from a folder, so that both may be moved together."""
+    return Path(os.path.relpath(path, folder)).as_posix()
+
+
+def _lines(table: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in table.items():
+        if value is not None:
+            yield f"{_key(key)} = {_value(value)}"
+
+
+def _key(key: str) -> str:
+    is_bare = key.replace("_", "").replace("-", "").isalnum() and key.isascii()
+    return key if is_bare else _value(key)
+
+
+def _value(value: Any) -> str:
+    """Write a value in TOML, whose text and numbers are written as in JSON.
+
+    >>> _value({"dining table": "diningtable"})
+    '{ "dining table" = "diningtable" }'
+    """
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{_key(key)} = {_value(each)}" for key, each in value.items())
+        return f"{{ {inner} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_value(each) for each in value)}]"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,1 @@
+"""Who does what when: from files and arrays to results."""

@@ -1,0 +1,255 @@
+"""One evaluation of a detector: what is stored already, the contest, thresholds, numbers, records.
+
+Two thresholds, never mixed: t* on the detector's confidence says which boxes are scored at all,
+tau on a method's score says which of these are called unknown.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from incognita.containers.outputs import ClassifierOutputs
+from incognita.decisions.thresholds import ConfidenceThreshold, ScorePolicy, UnknownThreshold
+from incognita.decisions.unknown_thresholds import HarmonicMean, KnownGaussian
+from incognita.errors import InvalidDataError
+from incognita.evaluation.detector_metrics import (
+    Decided,
+    Measures,
+    draw_images,
+    measure_detector,
+    measure_method,
+)
+from incognita.evaluation.detector_rows import VALIDATION, BoxRows
+from incognita.evaluation.fit_and_score import Contest
+from incognita.evaluation.gallery import draw_pictures, picture_folder
+from incognita.evaluation.parts import tested_parts
+from incognita.evaluation.resume import Inquiry
+from incognita.extraction.detector_pass import identity_of_detector
+from incognita.extraction.settings import DETECTOR_UNIT
+from incognita.methods.families import family_of
+from incognita.methods.method import Method
+from incognita.methods.per_head import PerHead
+from incognita.models.class_selection import SelectedClasses
+from incognita.results.method_result import TUNED, MethodResult
+from incognita.results.result import Result
+from incognita.results.scored_sets import KNOWN, MIXED, SHIFTED
+from incognita.running.box_evaluation import DetectorEvaluation, by_auroc
+from incognita.running.box_frames import box_frame
+from incognita.running.method_identity import describe
+from incognita.running.passes import wants_layers
+from incognita.running.provenance import provenance_of_now
+from incognita.running.scoring import Contestant
+
+
+@dataclass(frozen=True, eq=False)
+class BoxAssessment:
+    """Measures a detector with every method asked for; stored results are not made again."""
+
+    inquiry: Inquiry
+    score_policy: ScorePolicy
+    rows: BoxRows
+
+    def run(self, on_step: Callable[[str], None] | None = None) -> DetectorEvaluation:
+        """Do what is missing and put everything together."""
+        inquiry = self.inquiry
+        shared = inquiry.shared_identity(self._identity_of_model())
+        records = {title: record for title, (record, _) in inquiry.stored(shared).items()}
+        left = inquiry.left(records)
+        failed: dict[str, str] = {}
+        notes: list[str] = []
+        if left:
+            contest = self._contest(left, on_step)
+            decided = self._decided(contest)
+            records |= self._measured(contest, decided, shared, on_step)
+            failed = contest.failed
+            notes = self._draw(records, decided, shared)
+        if not records:
+            reasons = "; ".join(f"{name}: {why}" for name, why in failed.items())
+            raise InvalidDataError(f"No method could be run. {reasons}")
+        return DetectorEvaluation(
+            methods=records,
+            groups=self._groups(),
+            mixed=tuple(self.inquiry.benchmark.mixed),
+            families={title: self._family(title) for title in records},
+            skipped=self.inquiry.asked.skipped,
+            failed=failed,
+            broken=self.inquiry.broken(records.values()),
+            notes=tuple(
+                dict.fromkeys([*(n for each in records.values() for n in each.notes), *notes])
+            ),
+            facts=self.inquiry.facts(shared) | {"pictures": self._pictures(records, shared)},
+        )
+
+    def _contest(
+        self, left: Mapping[str, Method], on_step: Callable[[str], None] | None
+    ) -> Contest:
+        """Choose t*, fit every method on the boxes it keeps, and score every set."""
+        tuned = frozenset(name for name, m in left.items() if self.inquiry.is_searched(m))
+        if on_step is not None:
+            on_step("choosing the confidence threshold t*")
+        self.rows.choose(self.inquiry.benchmark, layers=wants_layers(left.values()))
+        contest = Contest(self.inquiry.benchmark, self.rows, left, tuned, on_step)
+        contest.run()
+        return contest
+
+    def _measured(
+        self,
+        contest: Contest,
+        every: Mapping[str, Decided],
+        shared: Mapping[str, Any],
+        on_step: Callable[[str], None] | None,
+    ) -> dict[str, MethodResult]:
+        sets = list(self.rows.sets.values())
+        weights = draw_images(
+            sets, n_resamples=self.inquiry.options.n_resamples, seed=self.inquiry.options.seed
+        )
+        of_detector = measure_detector(sets, weights) if contest.contestants else {}
+        records = {}
+        for title, decided in every.items():
+            if on_step is not None:
+                on_step(f"measuring {title}")
+            measures = of_detector | measure_method(sets, decided, weights)
+            records[title] = self._record(title, contest, decided, shared, measures)
+            if self.inquiry.results is not None:
+                self.inquiry.results.save(records[title], box_frame(sets, decided))
+        return records
+
+    def _draw(
+        self,
+        records: Mapping[str, MethodResult],
+        decided: Mapping[str, Decided],
+        shared: Mapping[str, Any],
+    ) -> list[str]:
+        """Draw the sets as the best method of all sees them, if its boxes are at hand."""
+        folder, best = self._best_pictures(records, shared)
+        if folder is None or best not in decided:
+            return []
+        return draw_pictures(self.inquiry.benchmark, self.rows.sets, decided[best], best, folder)
+
+    def _best_pictures(
+        self, records: Mapping[str, MethodResult], shared: Mapping[str, Any]
+    ) -> tuple[Path | None, str]:
+        """Say where pictures of the best method belong, and which method that is."""
+        if self.inquiry.results is None or not records:
+            return None, ""
+        best = by_auroc(records, self._groups())[0]
+        return picture_folder(self.inquiry.results.path(self.inquiry.identity(shared, best))), best
+
+    def _decided(self, contest: Contest) -> dict[str, Decided]:
+        """Choose tau for every method; one for which it cannot be chosen leaves the contest."""
+        rows = self.rows.rows_to_choose_on()
+        decided: dict[str, Decided] = {}
+
+        def decide(title: str, contestant: Contestant) -> None:
+            decided[title] = self._decide(contestant, rows)
+
+        for title, contestant in list(contest.contestants.items()):
+            contest.guard(title, partial(decide, title, contestant))
+        return decided
+
+    def _decide(self, contestant: Contestant, rows: ClassifierOutputs) -> Decided:
+        """Choose tau for a method on the known boxes that t* was chosen on."""
+        with torch.no_grad():
+            known = contestant.method.score(rows).cpu().numpy().astype(np.float64)
+        unknown = self._unknown_scores(contestant)
+        tau, gaussian = self.score_policy.fit(known, unknown), KnownGaussian().fit(known)
+        return Decided(contestant.scores, tau, gaussian)
+
+    def _unknown_scores(self, contestant: Contestant) -> np.ndarray | None:
+        """Score unknown validation boxes, for the one policy that looks at them."""
+        dataset = self.inquiry.benchmark.unknown_validation
+        if dataset is None or not isinstance(self.score_policy, HarmonicMean):
+            return None
+        layers = wants_layers(
+            self.inquiry.asked.methods.values()
+        )  # of all: they are extracted once
+        rows = self.rows.unknown_rows(dataset, layers=layers)
+        with torch.no_grad():
+            return contestant.method.score(rows).cpu().numpy().astype(np.float64)
+
+    def _family(self, title: str) -> str:
+        return str(family_of(self.inquiry.asked.methods[title.removesuffix(TUNED)]))
+
+    def _groups(self) -> tuple[str, ...]:
+        groups = (group for group, _, _ in tested_parts(self.inquiry.benchmark))
+        return tuple(dict.fromkeys(g for g in groups if g not in (KNOWN, SHIFTED, MIXED)))
+
+    def _identity_of_model(self) -> dict[str, Any]:
+        detector, settings = self.rows.detector, self.inquiry.account.settings
+        of_detector = identity_of_detector(detector)  # all of it, as in the key of its outputs
+        return of_detector | {
+            "model": detector.name,
+            "weights": of_detector["weights_hash"][:16],
+            "head": str(detector.head_kind),
+            "confidence_policy": str(self.rows.policy),
+            "score_policy": str(self.score_policy),
+            "batch_size": settings.batch_size or DETECTOR_UNIT.batch_size,
+        }
+
+    def _record(
+        self,
+        title: str,
+        contest: Contest,
+        decided: Decided,
+        shared: Mapping[str, Any],
+        measures: Measures,
+    ) -> MethodResult:
+        contestant = contest.contestants[title]
+        return MethodResult(
+            method=title.removesuffix(TUNED),
+            parameters=describe(contestant.method),
+            results=tuple(
+                Result.from_measure(metric, convention, split=split, measure=measure)
+                for (metric, convention, split), measure in measures.items()
+            ),
+            cost=contestant.cost(),
+            identity=self.inquiry.identity(shared, title),
+            search=contest.searches.get(title),
+            provenance=provenance_of_now(),
+            notes=(*self.inquiry.benchmark.notes, *self._notes(contestant.method)),
+            broken=self.inquiry.broken(()),
+            thresholds={
+                "t*": _confidence_facts(self.rows.threshold) | {"chosen on": self.rows.chosen_on},
+                "tau": _score_facts(decided.tau) | {"chosen on": self.rows.chosen_on},
+                "tau of fmiyc": _score_facts(decided.gaussian) | {"chosen on": self.rows.chosen_on},
+            },
+        )
+
+    def _notes(self, method: Method) -> list[str]:
+        """What a reader must know about the thresholds and the method."""
+        notes = [note] if (note := str(getattr(method, "notes_", ""))) else []
+        if isinstance(self.rows.detector, SelectedClasses) and self.rows.detector.note:
+            notes.append(self.rows.detector.note)
+        if self.inquiry.options.search and isinstance(method, PerHead) and method.then.search_space:
+            notes.append(
+                f"{method.title} is fitted for each head of the detector apart, and its "
+                f"parameters are not searched"
+            )
+        if self.rows.chosen_on != VALIDATION:
+            notes.append(
+                "there is no known validation set: both thresholds are chosen on the known test "
+                "images, as in the paper"
+            )
+        return notes
+
+    def _pictures(
+        self, records: Mapping[str, MethodResult], shared: Mapping[str, Any]
+    ) -> str | None:
+        """Say where the pictures of the best method are, if there are any."""
+        folder, _ = self._best_pictures(records, shared)
+        return str(folder) if folder is not None and folder.is_dir() else None
+
+
+def _confidence_facts(threshold: ConfidenceThreshold) -> dict[str, Any]:
+    values = [None if np.isinf(each) else float(each) for each in threshold.per_class]
+    left_out = list(threshold.facts.get("without_threshold", ()))
+    return {"policy": threshold.policy, "per class": values, "without threshold": left_out}
+
+
+def _score_facts(threshold: UnknownThreshold) -> dict[str, Any]:
+    return {"policy": threshold.policy, "value": threshold.value} | dict(threshold.facts)

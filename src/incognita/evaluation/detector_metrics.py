@@ -1,0 +1,179 @@
+"""From boxes, decisions and truth to numbers: the two families of metrics on every set.
+
+AUROC and FPR treat every kept box on known images as known and every one on unknown images as
+unknown; they see neither the objects nor what was never found. The open-set metrics compare boxes,
+some of them called unknown, with real objects. Both are resampled over images, with the same draw
+for all methods.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from incognita.containers.boxes import Detections
+from incognita.decisions.thresholds import UnknownThreshold
+from incognita.evaluation.certify import split_images
+from incognita.evaluation.classifier_metrics import RANKED
+from incognita.metrics.intervals import bootstrap_weights
+from incognita.metrics.measure import Measure, undefined
+from incognita.metrics.ranking import ranking_replicates
+from incognita.metrics.suite import (
+    PUBLIC_CODES,
+    closed_set,
+    found_and_misnamed,
+    of_code,
+    open_set_papers,
+)
+from incognita.results.scored_sets import KNOWN, MIXED, SHIFTED
+from incognita.running.box_sets import BoxSet, called_unknown, labelled_by_logits
+from incognita.running.evidence import Evidence
+from incognita.shapes import Float64
+
+Key = tuple[str, str, str]  # metric, convention, split
+Measures = dict[Key, Measure]
+PAPER, FMIYC = "paper", "fmiyc"
+_FMIYC_CODE = next(code for code in PUBLIC_CODES if code.name == FMIYC)
+NO_BOX = "no box reaches the confidence threshold"
+
+
+class Decided(NamedTuple):
+    """The scores of one method on every set, and the two thresholds they are decided by.
+
+    `tau` is the one asked for; `gaussian` that of FMIYC's code, for the numbers under its name.
+    """
+
+    scores: Mapping[str, Float64[np.ndarray, "boxes"]]
+    tau: UnknownThreshold
+    gaussian: UnknownThreshold
+
+
+def draw_images(sets: Sequence[BoxSet], *, n_resamples: int, seed: int) -> dict[str, np.ndarray]:
+    """Draw the images of every set once; the seed of a set depends on its name alone."""
+    return {
+        each.name: bootstrap_weights(
+            each.n_images, n_resamples=n_resamples, seed=seed + crc32(each.name.encode())
+        )
+        for each in sets
+    }
+
+
+def measure_detector(sets: Sequence[BoxSet], weights: Mapping[str, np.ndarray]) -> Measures:
+    """Measure what no method changes: average precision of the known classes on known images."""
+    (test,) = [each for each in sets if each.group == KNOWN]
+    evidence = Evidence(test.found, test.truth)
+    return {
+        (metric, convention, KNOWN): _without_false_certainty(measure)
+        for metric, convention, measure in closed_set(evidence, weights[test.name])
+    }
+
+
+def measure_method(
+    sets: Sequence[BoxSet], decided: Decided, weights: Mapping[str, np.ndarray]
+) -> Measures:
+    """Measure one method on every set, and the mean of each group of sets."""
+    measures: Measures = {}
+    (test,) = [each for each in sets if each.group == KNOWN]
+    unknown = [each for each in sets if each.group not in (KNOWN, SHIFTED, MIXED)]
+    for each in unknown:
+        for metric, measure in _ranked(test, each, decided, weights):
+            measures[metric, PAPER, _split_of(each)] = measure
+    for each in (one for one in sets if one.group != MIXED):
+        measures |= _open_set(each, decided, _split_of(each), weights[each.name])
+    for each in (one for one in sets if one.group == MIXED):
+        measures |= _mixed(each, decided, weights[each.name])
+    for group in dict.fromkeys(each.group for each in unknown):
+        measures |= _group_means(measures, group)
+    return {key: _without_false_certainty(measure) for key, measure in measures.items()}
+
+
+def _split_of(each: BoxSet) -> str:
+    return KNOWN if each.group == KNOWN else f"{each.group}/{each.name}"
+
+
+def _ranked(
+    test: BoxSet, unknown: BoxSet, decided: Decided, weights: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, Measure]]:
+    pair = (test, unknown)
+    support = {
+        "known boxes": len(test.kept),
+        "unknown boxes": len(unknown.kept),
+        "known images": test.n_images,
+        "unknown images": unknown.n_images,
+    }
+    if not len(test.kept) or not len(unknown.kept):
+        where = "known" if not len(test.kept) else "unknown"
+        for metric in RANKED:
+            yield metric, undefined(f"{NO_BOX} on the {where} images", support)
+        return
+    scores = np.concatenate([decided.scores[each.name] for each in pair])
+    is_unknown = np.repeat([False, True], [len(each.kept) for each in pair])
+    counts = np.concatenate([weights[e.name][e.kept.image_index] for e in pair])
+    ranked = ranking_replicates(scores, is_unknown, counts)
+    for metric in RANKED:
+        yield metric, Measure(getattr(ranked, metric), support)
+
+
+def _open_set(each: BoxSet, decided: Decided, split: str, weights: np.ndarray) -> Measures:
+    """Open-set metrics as the paper defines them, and as FMIYC's own code computes them."""
+    paper, code = _evidence(each, decided)
+    named = [*found_and_misnamed(paper, weights), *of_code(_FMIYC_CODE, code, weights)]
+    return {(metric, convention, split): measure for metric, convention, measure in named}
+
+
+def _evidence(each: BoxSet, decided: Decided) -> tuple[Evidence, Evidence]:
+    """Match the boxes as they are decided, and as FMIYC's code labels and decides them."""
+    score = decided.scores[each.name]
+    ours = called_unknown(each.kept, decided.tau.is_unknown(score))
+    theirs = _as_fmiyc(each.kept, decided.gaussian, score)
+    return Evidence(ours, each.truth), Evidence(theirs, each.truth)
+
+
+def _as_fmiyc(kept: Detections, tau: UnknownThreshold, score: np.ndarray) -> Detections:
+    labelled, is_background = labelled_by_logits(kept)
+    return called_unknown(labelled, tau.is_unknown(score) | is_background)
+
+
+def _mixed(each: BoxSet, decided: Decided, weights: np.ndarray) -> Measures:
+    """Open-set metrics on all images, those with known and those with unknown objects only."""
+    measures: Measures = {}
+    paper, code = _evidence(each, decided)  # matched once: a split is a choice of image weights
+    for name, keep in split_images(each.truth).items():
+        only = np.where(keep[:, None], weights, 0).astype(np.float32)
+        papers = open_set_papers(paper, only, unknown_only=name == "unknown-only")
+        for metric, convention, measure in [*papers, *of_code(_FMIYC_CODE, code, only)]:
+            if not keep.any():
+                measure = undefined("no image is in this split", {"images": 0})
+            measures[metric, convention, f"{each.name}/{name}"] = measure
+    return measures
+
+
+def _group_means(measures: Measures, group: str) -> Measures:
+    """Average each metric over the sets of a group, each set counting the same."""
+    parts: dict[tuple[str, str], list[Measure]] = {}
+    for (metric, convention, split), measure in measures.items():
+        if split.startswith(f"{group}/"):
+            parts.setdefault((metric, convention), []).append(measure)
+    return {(m, convention, group): _mean(each) for (m, convention), each in parts.items()}
+
+
+def _mean(parts: Sequence[Measure]) -> Measure:
+    support = {"sets": len(parts)}
+    for name in dict.fromkeys(name for part in parts for name in part.support):
+        counts = [part.support.get(name, 0) for part in parts]
+        # every set is told from the same known images, which count once
+        support[name] = counts[0] if name.startswith("known ") else sum(counts)
+    missing = [part.reason for part in parts if part.reason is not None]
+    if missing:
+        return undefined(missing[0], support)
+    return Measure(np.mean([part.values for part in parts], axis=0), support)
+
+
+def _without_false_certainty(measure: Measure) -> Measure:
+    """Leave replicates out where a single image, drawn again and again, would look certain."""
+    support = measure.support
+    n_images = support.get("unknown images", support.get("images", 2))
+    is_single = n_images <= support.get("sets", 1) or support.get("known images", 2) < 2
+    return replace(measure, values=measure.values[:1]) if is_single else measure

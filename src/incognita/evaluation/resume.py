@@ -1,0 +1,102 @@
+"""What evaluations of classifiers and of detectors share: titles, identities, what is stored."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from incognita.benchmarks.benchmark import Benchmark
+from incognita.evaluation.parts import learned_parts, tested_parts
+from incognita.evaluation.select_methods import Asked
+from incognita.methods.method import Method
+from incognita.results.method_result import TUNED, MethodResult
+from incognita.results.store import ResultStore
+from incognita.running.method_identity import code_of, describe
+from incognita.running.passes import Account
+
+if TYPE_CHECKING:
+    import polars
+
+Stored = dict[str, tuple[MethodResult, "polars.DataFrame"]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What changes the numbers of an evaluation beside model, benchmark and methods."""
+
+    search: bool = False
+    limit: int | None = None
+    seed: int = 0
+    n_resamples: int = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Inquiry:
+    """The methods that are asked for, on a benchmark, with the results that are there already."""
+
+    benchmark: Benchmark
+    asked: Asked
+    options: Options
+    account: Account
+    results: ResultStore | None = None
+
+    def is_searched(self, method: Method) -> bool:
+        """Whether a second version of a method, with searched parameters, takes part."""
+        return self.options.search and bool(method.search_space)
+
+    def titles(self, name: str) -> list[str]:
+        """Give the titles of the results that a method is to have."""
+        is_searched = self.is_searched(self.asked.methods[name])
+        return [name, name + TUNED] if is_searched else [name]
+
+    def left(self, stored: Iterable[str]) -> dict[str, Method]:
+        """Give the methods of which a result is missing."""
+        there = set(stored)
+        return {n: m for n, m in self.asked.methods.items() if not there.issuperset(self.titles(n))}
+
+    def shared_identity(self, of_model: Mapping[str, Any]) -> dict[str, Any]:
+        """Give what the results of all methods share: the model, the data, the options."""
+        datasets = {part: each for part, each in learned_parts(self.benchmark).items() if each}
+        datasets |= {f"{group}/{name}": each for group, name, each in tested_parts(self.benchmark)}
+        return {
+            "benchmark": self.benchmark.name,
+            "version": self.benchmark.version,
+            "data": {name: each.fingerprint()[:16] for name, each in datasets.items()},
+            "classes": list(self.benchmark.classes),
+            **of_model,
+            "limit": self.options.limit,
+            "seed": self.options.seed,
+            "resamples": self.options.n_resamples,
+        }
+
+    def identity(self, shared: Mapping[str, Any], title: str) -> dict[str, Any]:
+        """Give what one result is of."""
+        name = title.removesuffix(TUNED)
+        return dict(shared) | {
+            "method": name,
+            "choice": "tuned" if title.endswith(TUNED) else "given",
+            "parameters": describe(self.asked.methods[name]),
+            "code": code_of(self.asked.methods[name]),
+        }
+
+    def stored(self, shared: Mapping[str, Any]) -> Stored:
+        """Give the results that are there already, by title."""
+        found: Stored = {}
+        for title in [title for name in self.asked.methods for title in self.titles(name)]:
+            there = self.results and self.results.find(self.identity(shared, title))
+            if there:
+                found[title] = there
+        return found
+
+    def broken(self, stored: Iterable[MethodResult]) -> tuple[tuple[str, str, str], ...]:
+        """Images that could not be used, now or when a stored result was made; each once."""
+        now = [(part, str(each.image_id), each.reason) for part, each in self.account.broken]
+        then = [each for record in stored for each in record.broken]
+        return tuple({each[:2]: each for each in [*then, *now]}.values())
+
+    def facts(self, shared: Mapping[str, Any]) -> dict[str, Any]:
+        """Give what the evaluation was of, and what it cost."""
+        return dict(shared) | {
+            "title": self.benchmark.title,
+            "passes": self.account.count._asdict(),
+            "output_bytes": self.account.n_bytes,
+        }

@@ -1,0 +1,243 @@
+"""Which methods to run: from what people type to methods that this model can feed."""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from incognita.containers.needs import GramRows, Needs, Numerators, Probe, RankOneRemoved
+from incognita.errors import InvalidDataError
+from incognita.methods import list_methods, load_method
+from incognita.methods.method import Method
+from incognita.methods.parse import Part, build_chain
+from incognita.results.method_result import TUNED
+
+Methods = str | Method | Sequence[str | Method] | Mapping[str, Method]
+
+_HOW_TO_GIVE = "give all, names such as 'msp, react+knn', methods, or a mapping of names to methods"
+_MAPPING = "give a mapping of names to methods, such as {'first': …, 'second': …}"
+_TOKENS = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|.""", re.DOTALL)  # quotes stay whole
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The methods to run by name, and why the others of `all` are not."""
+
+    methods: Mapping[str, Method]
+    skipped: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a model and a benchmark can give to methods.
+
+    Args:
+        has_head: Whether a linear layer between features and logits was found.
+        has_features: Whether there is a feature vector of each row.
+        head_reason: A sentence that says why not, where it was not.
+        n_layers: Of how many inner layers maps can be recorded.
+        has_numerators: Whether the logits are a quotient with a numerator.
+        has_members: Whether there are several networks.
+        is_of_boxes: Whether rows are boxes of a detector, of which input steps and changed maps
+            are not recorded.
+        has_train: Whether there are known training images.
+        has_train_labels: Whether their classes are known.
+        has_validation: Whether there are known validation images.
+        has_validation_labels: Whether their classes are known.
+        has_latent: Whether an inner layer is pooled over boxes.
+        has_shortcuts: Whether shortcut layers are.
+    """
+
+    has_head: bool = True
+    has_features: bool = True
+    head_reason: str | None = None
+    n_layers: int = 2
+    has_numerators: bool = False
+    has_members: bool = False
+    is_of_boxes: bool = False
+    has_train: bool = True
+    has_train_labels: bool = True
+    has_validation: bool = True
+    has_validation_labels: bool = True
+    has_latent: bool = False
+    has_shortcuts: bool = False
+
+    def lacks(self, method: Method) -> str | None:
+        """Say what a method needs that is not there, or None."""
+        needs = method.all_needs
+        has_images = self.has_train or self.has_validation
+        checks = (
+            (Needs.MEMBERS, self.has_members, self._members_in_words()),
+            (Needs.FEATURES, self.has_features, self._head_in_words()),
+            (Needs.HEAD, self.has_head, self._head_in_words()),
+            (Needs.LAYERS, self.n_layers >= 1, _layers_in_words(1)),
+            (Needs.LATENT, self.has_latent, "a latent layer pooled over boxes (a detector)"),
+            (Needs.SHORTCUTS, self.has_shortcuts, "shortcut layers pooled over boxes (a detector)"),
+            (Needs.KNOWN, self.has_train, "known training images"),
+            (Needs.VALIDATION, has_images, "known validation or training images"),
+            (Needs.LABELS, *self._labels_for(needs)),
+        )
+        for flag, is_there, what in checks:
+            if needs & flag and not is_there:
+                return what
+        return next((lack for p in method.probes() if (lack := self._lacks_probe(p))), None)
+
+    def _members_in_words(self) -> str:
+        if self.is_of_boxes:
+            return "several networks on the same rows, which boxes of several detectors are not"
+        return "several networks (give --model more than once)"
+
+    def _head_in_words(self) -> str:
+        return f"a linear head ({self.head_reason})" if self.head_reason else "a linear head"
+
+    def _labels_for(self, needs: Needs) -> tuple[bool, str]:
+        """Whether there are the labels a method learns from, and what they are called."""
+        if Needs.KNOWN in needs or Needs.VALIDATION not in needs or not self.has_validation:
+            return self.has_train_labels, "the classes of the training images"
+        return self.has_validation_labels, "the classes of the validation images"
+
+    def _lacks_probe(self, probe: Probe) -> str | None:
+        if self.is_of_boxes:
+            what = "back to the input" if probe.backwards else "with changed maps"
+            return f"a pass of its own {what}, which is made of images, not of boxes"
+        is_numerator = getattr(probe, "objective", "") == "numerator"
+        if (isinstance(probe, Numerators) or is_numerator) and not self.has_numerators:
+            return "a network whose logits are a quotient (wrap it with numerator=…)"
+        wanted = 2 if isinstance(probe, RankOneRemoved) else int(isinstance(probe, GramRows))
+        return _layers_in_words(wanted) if self.n_layers < wanted else None
+
+
+def _layers_in_words(n: int) -> str:
+    return "maps of an inner layer" if n == 1 else f"maps of {n} inner layers"
+
+
+def ask(methods: Methods, offer: Offer) -> Asked:
+    """Make the methods that were asked for.
+
+    `all` means every registered method the model can feed; the others are reported with the
+    reason. A method named one by one that cannot run is an error.
+    """
+    given = _given(methods)
+    if given == ["all"]:
+        made = {name: load_method(name) for name in list_methods()}
+        lacking = {name: why for name, m in made.items() if (why := offer.lacks(m))}
+        skipped = {name: f"needs {why}" for name, why in lacking.items()}
+        return Asked({n: m for n, m in made.items() if n not in skipped}, skipped)
+    named = dict(_named(given))
+    if not named:
+        raise InvalidDataError("No method was named; name one, or all.")
+    for name, method in named.items():
+        if why := offer.lacks(method):
+            raise InvalidDataError(
+                f"{name} needs {why}; there is none here. These still work: "
+                f"{', '.join(ask('all', offer).methods)}."
+            )
+    return Asked(named, {})
+
+
+def _given(methods: Methods) -> list[Any] | Mapping[str, Any]:
+    """Give what came as a list or as a mapping."""
+    if isinstance(methods, str):
+        return split_names(methods)
+    if isinstance(methods, Mapping):
+        return methods
+    if isinstance(methods, Sequence):
+        return [each.strip() if isinstance(each, str) else each for each in methods]
+    return [methods]
+
+
+def _named(given: list[Any] | Mapping[str, Any]) -> Iterator[tuple[str, Method]]:
+    if isinstance(given, Mapping):
+        for name, method in given.items():
+            yield _checked_title(name), _checked(method)
+        return
+    if "all" in [each for each in given if isinstance(each, str)]:
+        raise InvalidDataError("all was named beside others; write all alone, or names.")
+    seen = set()
+    for each in given:
+        method = make(each) if isinstance(each, str) else _checked(each)
+        name = each if isinstance(each, str) else _checked_title(method.title.lower())
+        if name in seen:
+            way = "name each method once" if isinstance(each, str) else _MAPPING
+            raise InvalidDataError(f"{name} was asked for twice; {way}.")
+        seen.add(name)
+        yield name, method
+
+
+def _checked(method: Any) -> Method:
+    if isinstance(method, Method):
+        return method
+    if isinstance(method, type):
+        raise InvalidDataError(
+            f"{method.__name__} is a class, but a method is an instance of one; "
+            f"write {method.__name__}()."
+        )
+    raise InvalidDataError(f"A {type(method).__name__} is no method; {_HOW_TO_GIVE}.")
+
+
+def _checked_title(name: Any) -> str:
+    if not isinstance(name, str):
+        raise InvalidDataError(f"A method is named by text, but {name!r:.80} came.")
+    if name.endswith(TUNED):
+        raise InvalidDataError(
+            f"{name!r} ends in {TUNED!r}, which marks a method whose parameters were searched; "
+            f"choose another name."
+        )
+    return name
+
+
+def split_names(text: str) -> list[str]:
+    """Cut a list at its commas, but not inside brackets or quotes.
+
+    >>> split_names("msp, knn(k=10), oodl(nu=0.1, kernel='rbf')")
+    ['msp', 'knn(k=10)', "oodl(nu=0.1, kernel='rbf')"]
+    """
+    return [part for part in _cut(text, ",") if part]
+
+
+def make(text: str) -> Method:
+    """Make a method from its name, with parameters in brackets where some are given.
+
+    >>> make("knn(k=10)").k
+    10
+    >>> make("react(percentile=95)+knn(k=10)").then.k
+    10
+    """
+    return build_chain([_part(each, text) for each in _cut(text, "+")])
+
+
+def _cut(text: str, mark: str) -> list[str]:
+    parts, depth = [""], 0
+    for token in _TOKENS.findall(text):
+        depth += (token in tuple("([{")) - (token in tuple(")]}"))
+        if token == mark and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += token
+    return [part.strip() for part in parts]
+
+
+def _part(text: str, whole: str) -> Part:
+    match = re.fullmatch(r"([\w-]+)(?:\((.*)\))?", text, re.DOTALL)
+    if match is None:
+        raise InvalidDataError(
+            f"{whole!r} is not the name of a method; write msp, react+knn or knn(k=10)."
+        )
+    return match[1], None if match[2] is None else _parameters(match[2])
+
+
+def _parameters(text: str) -> dict[str, Any]:
+    try:
+        call = ast.parse(f"f({text})", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or any(k.arg is None for k in call.keywords):
+            raise ValueError("a parameter is written name=value")
+        names = [str(each.arg) for each in call.keywords]
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"{repeated[0]} is given twice")
+        return {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else error
+        raise InvalidDataError(
+            f"({text}) are no parameters: {reason}; write them as (k=10, name='text')."
+        ) from None

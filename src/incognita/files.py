@@ -1,0 +1,99 @@
+"""Opens data files, plain or compressed, and replaces files as a whole or not at all."""
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BufferedIOBase
+from pathlib import Path
+from typing import IO, Any
+
+from incognita.errors import InvalidDataError, MissingDataError
+from incognita.formats._records import object_from_pairs
+
+_GZIP_MARK = b"\x1f\x8b"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BufferedIOBase]:
+    """Open a file that must exist; one compressed by gzip is unpacked, whatever its name."""
+    if path.is_dir():
+        raise InvalidDataError(f"{path} is a folder, but a file is expected; name one inside it.")
+    if not path.exists():
+        raise MissingDataError(f"There is no file at {path}; check the path.")
+    if not path.is_file():
+        raise InvalidDataError(f"{path} is a pipe or device; write its content to a file first.")
+    with path.open("rb") as plain:
+        if plain.peek(2)[:2] != _GZIP_MARK:
+            yield plain
+            return
+        try:
+            with gzip.open(plain) as unpacked:
+                yield unpacked
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InvalidDataError(
+                f"{path} cannot be unpacked: {error}; copy or write the file again."
+            ) from error
+
+
+def load_json(
+    path: Path, *, build: Callable[[list[tuple[str, Any]]], Any] = object_from_pairs
+) -> Any:
+    """Read a JSON file; objects that repeat a key come back marked.
+
+    Args:
+        path: The file.
+        build: Makes an object from its keys and values; one that drops what nobody needs saves
+            memory while a large file is read.
+    """
+    with opened(path) as file:
+        data = file.read()
+    if not data.strip():
+        raise InvalidDataError(f"{path} is empty; write the file again.")
+    try:
+        return json.loads(data, object_pairs_hook=build)
+    except json.JSONDecodeError as error:
+        raise InvalidDataError(
+            f"{path} is broken or incomplete JSON at line {error.lineno}, column {error.colno} "
+            f"(character {error.pos}): {error.msg}; write the file again."
+        ) from None
+    except (ValueError, RecursionError) as error:  # wrong encoding, endless digits or brackets
+        raise InvalidDataError(f"{path} is not JSON: {error}; write the file again.") from None
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Lend a temporary file beside `path` that takes its place only if all went well.
+
+    A link is followed, and what is no file (a device, a pipe) is written to, never replaced.
+    """
+    path = Path(os.path.realpath(path))  # resolve() raises where links go in a circle
+    if path.is_dir():
+        raise InvalidDataError(f"{path} is a folder, but a file is expected; name one inside it.")
+    if not path.parent.is_dir():
+        raise MissingDataError(f"There is no folder {path.parent} to write into; make it first.")
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    if path.exists() and not os.access(path, os.W_OK):
+        raise InvalidDataError(f"{path} may not be written; name another file.")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_text(path: Path) -> Iterator[IO[str]]:
+    """Open a file for text that takes its place only if all went well; `.gz` compresses."""
+    with replacing(path) as temporary:
+        if path.suffix == ".gz":
+            with gzip.open(temporary, "wt", encoding="utf-8") as file:
+                yield file
+        else:
+            with temporary.open("w", encoding="utf-8") as file:
+                yield file

@@ -1,0 +1,182 @@
+"""The images that a COCO file annotates, as a data set: files in a folder, with their boxes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from incognita.benchmarks.readers.coco_classes import CategoryRoles
+from incognita.containers._checks import check_rows
+from incognita.containers.boxes import BoxTruth
+from incognita.errors import InvalidDataError
+from incognita.formats.class_roles import ClassMap
+from incognita.formats.coco_annotations import CocoTables, load_tables, read_truth
+from incognita.formats.images import FileDataset, are_present
+from incognita.shapes import Bool, Float, Shaped
+
+
+class CocoContent(NamedTuple):
+    """What a file holds, in terms of a benchmark.
+
+    `truth` has the ids of the file, and `file_names` and `sizes` come in its order; a size is width
+    and height, 0 where the file does not say it. `named` are the classes that some category of the
+    file is.
+    """
+
+    truth: BoxTruth
+    file_names: tuple[str, ...]
+    sizes: Float[np.ndarray, "n 2"]
+    named: frozenset[str]
+
+
+@dataclass(frozen=True, eq=False)
+class CocoFile:
+    """A COCO instances file as a benchmark reads it: once, and again in another process.
+
+    Args:
+        path: The file.
+        roles: What the benchmark makes of its categories.
+    """
+
+    path: Path
+    roles: CategoryRoles
+
+    @cached_property
+    def content(self) -> CocoContent:
+        """What the file holds; images sorted by id."""
+        tables = load_tables(self.path)
+        truth = read_truth(tables, ClassMap()).truth
+        own = truth.classes
+        given = self.roles.translate(own.names, own.superclasses, source=str(self.path))
+        truth = replace(truth, classes=given.classes, class_ids=given.class_ids[truth.class_ids])
+        names = tables.images.texts("file_name")
+        order = np.argsort(tables.images.identifiers("id"), kind="stable")
+        named = frozenset(given.classes.names[k] for k in given.class_ids)
+        return CocoContent(truth, tuple(names[k] for k in order), _sizes(tables)[order], named)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return _without_what_was_read(self)
+
+
+@dataclass(frozen=True, eq=False)
+class CocoDataset(FileDataset):
+    """Images in files, with the boxes that a COCO file gives them; see `BoxDataset`.
+
+    Args:
+        file: The annotation file.
+        record_ids: The id that the file gives each image.
+        sizes: The width and height that the file gives each image, 0 where it gives none.
+    """
+
+    file: CocoFile = field(kw_only=True, repr=False)
+    record_ids: Shaped[np.ndarray, "n"] = field(kw_only=True, repr=False)
+    sizes: Float[np.ndarray, "n 2"] = field(kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lengths = {"record_ids": len(self.record_ids), "sizes": len(self.sizes)}
+        check_rows(f"Images of {self.name}", image_ids=len(self.image_ids), **lengths)
+
+    def load(self, index: int) -> Shaped[np.ndarray, "height width 3"]:
+        """Give one image; one of another size than its boxes speak of is an error."""
+        image = super().load(index)
+        _check_size(self.sizes[index], image.shape[1], image.shape[0])
+        return image
+
+    def truth(self) -> BoxTruth:
+        return self._truth
+
+    @cached_property
+    def _truth(self) -> BoxTruth:
+        truth = self.file.content.truth.for_images(self.record_ids)
+        return replace(truth, image_ids=np.array(self.image_ids, np.str_))
+
+    def fingerprint(self) -> str:
+        """Hash ids, sizes, boxes with their classes, and the content of every file."""
+        digest = sha256(f"{super().fingerprint()}\n{_hash_of(self._truth)}".encode())
+        digest.update(self.sizes.tobytes())
+        return digest.hexdigest()
+
+    def subset(self, indices: Sequence[int]) -> "CocoDataset":
+        places = np.asarray(indices, np.int64)
+        ids = tuple(self.image_ids[k] for k in places)
+        records, sizes = self.record_ids[places], self.sizes[places]
+        return replace(self, image_ids=ids, record_ids=records, sizes=sizes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return _without_what_was_read(self)
+
+
+def _sizes(tables: CocoTables) -> Float[np.ndarray, "n 2"]:
+    """Give width and height of each image record, 0 where there is none."""
+    unsaid = np.zeros(len(tables.images))
+    return np.stack([tables.images.numbers(key, unsaid) for key in ("width", "height")], axis=1)
+
+
+def _check_size(said: Float[np.ndarray, "2"], width: int, height: int) -> None:
+    """Refuse a picture in which the boxes of the file would lie elsewhere."""
+    if not said.all() or said.tolist() == [width, height]:
+        return
+    advice = "get the picture that was annotated, or correct the file"
+    if said.tolist() == [height, width]:
+        advice = "save it upright, since the EXIF orientation of a picture is ignored"
+    raise InvalidDataError(
+        f"the annotation file says {said[0]:g} x {said[1]:g}, the picture has {width} x {height}; "
+        f"{advice}."
+    )
+
+
+def _without_what_was_read(thing: CocoFile | CocoDataset) -> dict[str, Any]:
+    """Leave the boxes behind when going to another process, which seldom asks for them."""
+    return {each.name: getattr(thing, each.name) for each in fields(thing)}
+
+
+def _hash_of(truth: BoxTruth) -> str:
+    names = (truth.classes.names, truth.classes.roles, truth.superclasses.tolist())
+    digest = sha256(repr(names).encode())
+    columns = (truth.offsets, truth.xyxy, truth.sizes, truth.class_ids)
+    for column in (*columns, truth.areas, truth.is_crowd, truth.is_difficult):
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()
+
+
+class FoundFiles(NamedTuple):
+    """Where images are below a folder, and which of them really are there."""
+
+    paths: tuple[str, ...]
+    is_there: Bool[np.ndarray, "n"]
+
+
+def find_files(folder: Path, file_names: Sequence[str]) -> FoundFiles:
+    """Find images by the path that a record gives, or by the last part of it alone.
+
+    Files written elsewhere often name folders, or a whole path, that nobody else has.
+    """
+    given = [PurePosixPath(name.replace("\\", "/")) for name in file_names]
+    paths = [each.name if each.is_absolute() else each.as_posix() for each in given]
+    is_there = are_present(folder, paths)
+    last = [each.name for each in given]
+    is_flat = are_present(folder, last) & ~is_there
+    found = (flat if k else path for path, flat, k in zip(paths, last, is_flat, strict=True))
+    return FoundFiles(tuple(found), is_there | is_flat)
+
+
+def is_in_fold(
+    record_ids: Shaped[np.ndarray, "n"], fold: Sequence[int] | None
+) -> Bool[np.ndarray, "n"]:
+    """Say which images are in part k of n: those whose id has a hash of k modulo n.
+
+    The part of an image depends on its id alone, whatever else the file holds.
+    """
+    if fold is None:
+        return np.ones(len(record_ids), np.bool_)
+    part, n_parts = fold
+    return np.array([_hash_of_id(each) % n_parts == part for each in record_ids], np.bool_)
+
+
+def _hash_of_id(record_id: Any) -> int:
+    return int.from_bytes(sha256(str(record_id).encode()).digest()[:8], "big")

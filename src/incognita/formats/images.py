@@ -1,0 +1,166 @@
+"""Image files as a data set: read one by one when asked for, known by their content."""
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from incognita.benchmarks.readers.content_hashes import ContentHashes
+from incognita.containers._checks import check_rows, check_unique
+from incognita.containers.dataset import Dataset
+from incognita.errors import InvalidDataError, MissingDataError
+from incognita.shapes import Bool, Int, Shaped
+
+READERS = 8  # threads that wait for the disk
+FILES_PER_TASK = 256
+
+
+@dataclass(frozen=True, eq=False)
+class FileDataset:
+    """Images in files; `image_ids` are their paths below `root`.
+
+    Any format that Pillow reads becomes RGB as OpenOOD does it: the first frame, transparency
+    dropped, and the EXIF orientation ignored. Gray of 16 bits is scaled to 8. A truncated file is
+    an error, never half an image.
+
+    Args:
+        name: Of the set, in messages.
+        root: The folder that the paths begin at.
+        image_ids: Relative paths.
+        labels: Indices of known classes, or None for unknown images.
+        source_classes: The names that their own data set gives them.
+        cache_dir: Folder that remembers the hashes of files; None reads every file each time.
+    """
+
+    name: str
+    root: Path
+    image_ids: Sequence[str] = field(repr=False)
+    labels: Int[np.ndarray, "n"] | None = field(default=None, repr=False)
+    source_classes: Sequence[str] | None = field(default=None, repr=False)
+    cache_dir: Path | None = None
+
+    def __post_init__(self) -> None:
+        lengths = {
+            "labels": None if self.labels is None else len(self.labels),
+            "source_classes": None if self.source_classes is None else len(self.source_classes),
+        }
+        check_rows(f"Images of {self.name}", image_ids=len(self.image_ids), **lengths)
+        if len(set(self.image_ids)) < len(self.image_ids):  # much faster on a million paths
+            check_unique(self.name, np.asarray(self.image_ids))
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+    def load(self, index: int) -> Shaped[np.ndarray, "height width 3"]:
+        return load_image(self.root / self.image_ids[index])
+
+    def fingerprint(self) -> str:
+        """Hash ids, labels and the content of every file; a missing file counts as missing."""
+        digest = sha256()
+        for image_id, content in zip(self.image_ids, self._content_hashes(), strict=True):
+            digest.update(f"{image_id}\n{content}\n".encode(errors="surrogateescape"))
+        labels = None if self.labels is None else self.labels.tolist()
+        names = None if self.source_classes is None else list(self.source_classes)
+        digest.update(repr((labels, names)).encode())
+        return digest.hexdigest()
+
+    def _content_hashes(self) -> list[str]:
+        hashes = ContentHashes(self.root, self.name, self.cache_dir)
+        ids = self.image_ids
+        tasks = [ids[k : k + FILES_PER_TASK] for k in range(0, len(ids), FILES_PER_TASK)]
+        with ThreadPoolExecutor(READERS) as pool:
+            found = [each for part in pool.map(hashes.of, tasks) for each in part]
+        hashes.save()
+        return found
+
+    def subset(self, indices: Sequence[int]) -> "FileDataset":
+        names = self.source_classes
+        return replace(
+            self,
+            image_ids=tuple(self.image_ids[k] for k in indices),
+            labels=None if self.labels is None else self.labels[list(indices)],
+            source_classes=None if names is None else tuple(names[k] for k in indices),
+        )
+
+
+def identities(dataset: Dataset) -> frozenset[str]:
+    """Give what tells two images apart: where a file really is, or the id of another image."""
+    if not isinstance(dataset, FileDataset):
+        return frozenset(dataset.image_ids)
+    return frozenset(real_paths(dataset.root, dataset.image_ids))
+
+
+def real_paths(root: Path, paths: Iterable[str]) -> list[str]:
+    """Say where files really are.
+
+    Links to folders and to files are followed, by one look into each folder.
+    """
+    parts = [path.rpartition("/") for path in paths]
+    folders = {parent: _RealFolder.at(root / parent) for parent in {p for p, _, _ in parts}}
+    return [folders[parent].path_of(name) for parent, _, name in parts]
+
+
+class _RealFolder(NamedTuple):
+    """Where a folder really is, and the names of the links in it."""
+
+    path: str
+    links: frozenset[str]
+
+    @classmethod
+    def at(cls, folder: Path) -> "_RealFolder":
+        try:
+            with os.scandir(folder) as entries:
+                links = frozenset(entry.name for entry in entries if entry.is_symlink())
+        except OSError:
+            links = frozenset()
+        return cls(os.path.realpath(folder), links)
+
+    def path_of(self, name: str) -> str:
+        path = f"{self.path}/{name}"
+        return os.path.realpath(path) if name in self.links else path
+
+
+def load_image(path: Path) -> Shaped[np.ndarray, "height width 3"]:
+    """Read an image file as uint8 RGB."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return _rgb(image)
+    except FileNotFoundError as error:
+        raise MissingDataError(f"There is no image at {path}; put it there.") from error
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise InvalidDataError(
+            f"{path} cannot be read as an image ({error}); replace the file."
+        ) from error
+
+
+def _rgb(image: Any) -> Shaped[np.ndarray, "height width 3"]:
+    if image.mode in ("I", "F"):
+        raise ValueError(f"nobody knows what white is in mode {image.mode}; save 8 or 16 bits")
+    if image.mode.startswith("I;16"):  # Pillow would cut off whatever is above 255
+        levels = np.rint(np.asarray(image) / 257).astype(np.uint8)
+        return np.repeat(levels[:, :, None], 3, axis=2)
+    # it changes no pixel of an RGB copy, but Pillow would warn of it each time
+    image.info.pop("transparency", None)
+    return np.asarray(image.convert("RGB"))
+
+
+def are_present(root: Path, paths: Sequence[str]) -> Bool[np.ndarray, "n"]:
+    """Say which files exist, by one look into each folder: lists may name a million of them."""
+    parts = [path.rpartition("/") for path in paths]
+    inside = {parent: _names(root / parent) for parent in {parent for parent, _, _ in parts}}
+    return np.array([name in inside[parent] for parent, _, name in parts], dtype=bool)
+
+
+def _names(folder: Path) -> frozenset[str]:
+    try:
+        entries: Iterable[str] = os.listdir(folder)  # noqa: PTH208 - names only, no paths
+    except OSError:
+        return frozenset()
+    return frozenset(entries)

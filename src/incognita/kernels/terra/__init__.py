@@ -1,0 +1,1 @@
+"""Drawing loops of the embedded world Terra."""

@@ -1,0 +1,1 @@
+"""Numerics shared by several methods: statistics, distances, neighbor search."""

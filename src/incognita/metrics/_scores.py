@@ -1,0 +1,111 @@
+"""What every metric on scores refuses, and in which words.
+
+Columns come back as read-only views: nothing is copied that need not be, and kernels, which are
+compiled once per kind of array, meet only one kind.
+"""
+
+import numpy as np
+
+from incognita.containers._checks import as_array
+from incognita.errors import InvalidDataError
+from incognita.shapes import Bool, Float, Float64
+
+
+def as_scores(unknown_score: np.ndarray) -> Float[np.ndarray, "rows"]:
+    """Give finite scores in one axis; float32 stays float32, everything else becomes float64.
+
+    >>> as_scores(np.array([3, 1])).dtype
+    dtype('float64')
+    """
+    score = np.asarray(unknown_score)
+    if score.ndim != 1:
+        raise InvalidDataError(
+            f"unknown_score must have one axis, but its shape is {score.shape}; "
+            f"pass one score per row."
+        )
+    dtype = np.float32 if score.dtype == np.float32 else np.float64
+    check_finite("unknown_score", score)
+    return as_array(score, dtype)
+
+
+def as_mask(name: str, mask: np.ndarray, n_rows: int) -> Bool[np.ndarray, "rows"]:
+    """Give one boolean per score; labels such as -1 are refused, because -1 counts as true."""
+    mask = np.asarray(mask)
+    if mask.dtype != np.bool_:
+        raise InvalidDataError(
+            f"{name} must be boolean, but it came as {mask.dtype}; "
+            f"compare it with the label that is meant, as in labels == -1."
+        )
+    check_length(name, mask, n_rows)
+    return as_array(mask)
+
+
+def as_truth(is_unknown: np.ndarray, n_rows: int) -> Bool[np.ndarray, "rows"]:
+    """Give a mask under which both classes have at least one row."""
+    is_unknown = as_mask("is_unknown", is_unknown, n_rows)
+    n_unknown = np.count_nonzero(is_unknown)
+    if n_unknown in (0, n_rows):
+        raise InvalidDataError(
+            f"is_unknown marks {n_unknown} of {n_rows} rows, but a ranking needs both classes; "
+            f"add {'known' if n_unknown else 'unknown'} rows."
+        )
+    return is_unknown
+
+
+def as_weights(
+    weights: np.ndarray, is_unknown: Bool[np.ndarray, "rows"]
+) -> Float64[np.ndarray, "rows"]:
+    """Give weights under which both classes weigh something, scaled to at most 1.
+
+    The scale is a power of two and therefore exact; without it products of tiny weights vanish.
+    """
+    weights = np.asarray(weights, dtype=np.float64)
+    check_length("weights", weights, len(is_unknown))
+    check_weights("weights", weights)
+    for name, is_member in (("unknown", is_unknown), ("known", ~is_unknown)):
+        if not weights[is_member].any():
+            raise InvalidDataError(
+                f"The weights of all {np.count_nonzero(is_member)} {name} rows are zero, "
+                f"but a ranking needs both classes; give one of these rows a weight."
+            )
+    scaled: np.ndarray = np.ldexp(weights, -np.frexp(weights.max())[1])
+    return scaled
+
+
+def check_length(name: str, values: np.ndarray, n_rows: int) -> None:
+    """Refuse a column that does not have one value per score."""
+    if values.shape != (n_rows,):
+        raise InvalidDataError(
+            f"{name} has shape {values.shape} beside {n_rows} scores; pass one value per score."
+        )
+
+
+def check_finite(name: str, values: np.ndarray) -> None:
+    """Refuse NaN and infinity, saying how many there are and where the first one is."""
+    is_finite = np.isfinite(values)
+    if not is_finite.all():
+        row = int(np.argmin(is_finite.reshape(len(values), -1).all(axis=1)))
+        raise InvalidDataError(
+            f"{name} must be finite, but {np.count_nonzero(~is_finite)} of {values.size} values "
+            f"are not, the first in row {row}; repair or drop these rows."
+        )
+
+
+def check_weights(name: str, weights: np.ndarray) -> None:
+    """Refuse weights below zero, NaN and infinity."""
+    check_finite(name, weights)
+    if weights.size and weights.min() < 0:
+        is_negative = (weights < 0).reshape(len(weights), -1)
+        raise InvalidDataError(
+            f"{name} must not be negative, but {np.count_nonzero(is_negative)} of {weights.size} "
+            f"values are, the first in row {int(np.argmax(is_negative.any(axis=1)))}; "
+            f"pass zero for a row that must not count."
+        )
+
+
+def check_share(name: str, value: float) -> None:
+    """Refuse a share that is not above 0 and at most 1."""
+    if not 0 < value <= 1:
+        raise InvalidDataError(
+            f"{name} must be above 0 and at most 1, but {value} came; 95 % is 0.95."
+        )

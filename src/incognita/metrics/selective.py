@@ -1,0 +1,121 @@
+r"""Recognizing known rows correctly while letting few unknown rows in.
+
+A threshold accepts the rows below it. Of those, known rows count when their class was also named
+correctly, and unknown rows are mistakes (Dhamija et al., Reducing Network Agnostophobia, NeurIPS
+2018):
+
+$$ \text{CCR}(t) = \frac{|\{\text{known}, \text{correct}, s < t\}|}{|\text{known}|}, \qquad
+   \text{FPR}(t) = \frac{|\{\text{unknown}, s < t\}|}{|\text{unknown}|}. $$
+
+The paper counts equal scores for the unknown side only, so that a constant score would have an area
+of 0. Here both sides take tie groups whole, as an ROC curve does: a constant score has half the
+accuracy. pytorch-ood decides the same way.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from incognita.metrics._scores import as_mask, as_scores, as_truth, check_share
+from incognita.metrics.tie_groups import tie_groups
+from incognita.shapes import Bool, Float64, Real
+
+FPR_TOLERANCE = 1e-12  # 1 - 0.9 is a little less than 0.1, and must still hold 1 row of 10
+
+
+class OscrPoints(NamedTuple):
+    """One point per threshold, from accepting everything down to accepting nothing."""
+
+    ccr: Float64[np.ndarray, "points"]
+    fpr: Float64[np.ndarray, "points"]
+
+
+def oscr_points(
+    unknown_score: Real[np.ndarray, "rows"],
+    is_unknown: Bool[np.ndarray, "rows"],
+    is_correct: Bool[np.ndarray, "rows"],
+) -> OscrPoints:
+    """Give the correct classification rate and the false positive rate at every threshold.
+
+    Args:
+        unknown_score: Any finite numbers, higher for more unknown.
+        is_unknown: The truth of each row.
+        is_correct: Whether the class was named correctly; not looked at where a row is unknown.
+
+    >>> rows = np.array([1, 2, 3]), np.array([False, True, False]), np.array([True, False, True])
+    >>> [rate.tolist() for rate in oscr_points(*rows)]
+    [[1.0, 0.5, 0.5, 0.0], [1.0, 1.0, 0.0, 0.0]]
+    """
+    score = as_scores(unknown_score)
+    is_unknown = as_truth(is_unknown, len(score))
+    is_correct = as_mask("is_correct", is_correct, len(score))
+    groups = tie_groups(score)
+    correct = groups.cumulative(is_correct & ~is_unknown)
+    unknown = groups.cumulative(is_unknown)
+    n_unknown = unknown[-1]
+    ccr = (correct[-1] - correct) / (len(score) - n_unknown)
+    return OscrPoints(ccr, (n_unknown - unknown) / n_unknown)
+
+
+def oscr(
+    unknown_score: Real[np.ndarray, "rows"],
+    is_unknown: Bool[np.ndarray, "rows"],
+    is_correct: Bool[np.ndarray, "rows"],
+) -> float:
+    r"""Give the area under CCR over FPR, the open-set classification rate.
+
+    It equals $P(\text{correct}, k < u) + \tfrac12 P(\text{correct}, k = u)$ for a random known row
+    of score k and unknown row of score u: AUROC when every class is named correctly, and never
+    above the accuracy.
+
+    >>> is_unknown = np.array([False, False, True, True])
+    >>> oscr(np.array([1, 2, 2, 3]), is_unknown, np.array([False, True, False, False]))
+    0.375
+    """
+    ccr, fpr = oscr_points(unknown_score, is_unknown, is_correct)
+    return float(np.sum((fpr[:-1] - fpr[1:]) * (ccr[:-1] + ccr[1:])) / 2)
+
+
+def ccr_at_fpr(
+    unknown_score: Real[np.ndarray, "rows"],
+    is_unknown: Bool[np.ndarray, "rows"],
+    is_correct: Bool[np.ndarray, "rows"],
+    *,
+    fpr: float,
+) -> float:
+    """Give the largest CCR among thresholds that accept at most a share `fpr` of unknown rows.
+
+    >>> is_unknown = np.array([False, False, True, True])
+    >>> ccr_at_fpr(np.array([1, 3, 2, 4]), is_unknown, ~is_unknown, fpr=0.5)
+    1.0
+    """
+    check_share("fpr", fpr)
+    points = oscr_points(unknown_score, is_unknown, is_correct)
+    return float(points.ccr[points.fpr <= fpr + FPR_TOLERANCE].max())
+
+
+def openood_ccr_at_fpr(
+    unknown_score: Real[np.ndarray, "rows"],
+    is_unknown: Bool[np.ndarray, "rows"],
+    is_correct: Bool[np.ndarray, "rows"],
+    *,
+    fpr: float,
+) -> float:
+    r"""Give the CCR by the rule of OpenOOD, to compare with its tables of before August 2023.
+
+    The threshold is the $\lceil \text{fpr} \cdot n \rceil$-th smallest score of the n unknown rows,
+    and only scores strictly below it are accepted. At that threshold fewer than `fpr` of the
+    unknown rows pass, so the rate is never above `ccr_at_fpr`, and one unknown row stricter where
+    fpr * n is whole.
+
+    >>> is_unknown = np.array([False, False, True, True])
+    >>> openood_ccr_at_fpr(np.array([1, 3, 2, 4]), is_unknown, ~is_unknown, fpr=0.5)
+    0.5
+    """
+    check_share("fpr", fpr)
+    score = as_scores(unknown_score)
+    is_unknown = as_truth(is_unknown, len(score))
+    is_correct = as_mask("is_correct", is_correct, len(score))
+    rank = int(np.ceil(fpr * np.count_nonzero(is_unknown)))
+    threshold = np.sort(score[is_unknown])[rank - 1]
+    return float(np.mean(is_correct[~is_unknown] & (score[~is_unknown] < threshold)))

@@ -1,0 +1,201 @@
+"""Every metric of a certificate under every convention that defines it.
+
+Each function yields (metric, convention, measure). A convention that does not define a metric is
+not listed: nothing is invented for it.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from incognita.metrics import calibration, calibration_rules, conventions
+from incognita.metrics.conventions import (
+    AREA,
+    FMIYC_AREA,
+    OWOD_AREA,
+    POINTS_11,
+    POINTS_101,
+    AveragePrecisionRule,
+)
+from incognita.metrics.detection import average_precision, coco_measures
+from incognita.metrics.lrp import lrp_error, optimal_lrp
+from incognita.metrics.matching import MatchTable
+from incognita.metrics.measure import Measure
+from incognita.metrics.open_set import (
+    NO_UNKNOWN_OBJECT,
+    images_without_detection,
+    mean_average_precision,
+    normalized_open_set_error,
+    open_set_error_by_detections,
+    open_set_error_by_objects,
+    unknown_average_precision,
+    unknown_objects_without_detection,
+    unknown_precision,
+    unknown_recall,
+    wilderness_impact,
+    wilderness_ratio,
+)
+from incognita.running.evidence import Evidence
+from incognita.shapes import Float
+
+Weights = Float[np.ndarray, "images replicates"]
+Named = Iterator[tuple[str, str, Measure]]
+NO_OBJECT = "no object is in these images"
+
+
+class PublicCode(NamedTuple):
+    """What a public open-set evaluator defines, and how."""
+
+    name: str
+    matching: conventions.Matching
+    rule: AveragePrecisionRule
+    leaves_out: frozenset[str] = frozenset()
+
+
+_PRECISION, _NORMALIZED = "unknown_precision", "normalized_open_set_error"
+PUBLIC_CODES = (
+    PublicCode("owod", conventions.OWOD, OWOD_AREA, frozenset({_PRECISION, _NORMALIZED})),
+    PublicCode("owdetr", conventions.OWOD, POINTS_11, frozenset({_PRECISION, _NORMALIZED})),
+    PublicCode("opendet", conventions.OWOD, OWOD_AREA, frozenset({_NORMALIZED})),
+    PublicCode("fmiyc", conventions.FMIYC, FMIYC_AREA),
+)
+
+
+def closed_set(evidence: Evidence, weights: Weights) -> Named:
+    """Average precision and recall of the known classes."""
+    for name, measure in coco_measures(evidence.coco, evidence.n_known, weights=weights).items():
+        yield name, "coco", measure
+
+
+def open_set_papers(evidence: Evidence, weights: Weights, *, unknown_only: bool) -> Named:
+    """Open-set metrics as the papers define them."""
+    yield from found_and_misnamed(evidence, weights)
+    table = evidence.table(conventions.PAPER)
+    yield "wilderness_ratio", "paper", wilderness_ratio(table, evidence.truth, weights=weights)
+    everything = mean_average_precision(
+        evidence.class_agnostic, 1, rule=POINTS_101, weights=weights, nothing=NO_OBJECT
+    )
+    yield "ap_all", "paper", everything
+    yield "ap_all", "coco", everything
+    if unknown_only:  # the paper defines it nowhere else
+        related = mean_average_precision(
+            evidence.superclasses, 1, rule=AREA, weights=weights, nothing=NO_UNKNOWN_OBJECT
+        )
+        yield "ap_superclass", "paper", related
+
+
+def found_and_misnamed(evidence: Evidence, weights: Weights) -> Named:
+    """What of the unknown is found, misnamed or overlooked, and the known classes beside it."""
+    n_known = evidence.n_known
+    table, overlaps = evidence.table(conventions.PAPER), evidence.overlaps(conventions.PAPER)
+    known, unknown = _both_precisions(table, n_known, AREA, weights)
+    yield "map_known", "paper", known
+    yield "unknown_ap", "paper", unknown
+    yield "unknown_precision", "paper", unknown_precision(table, n_known, weights=weights)
+    yield "unknown_recall", "paper", unknown_recall(table, n_known, weights=weights)
+    error = open_set_error_by_objects(table, overlaps, weights=weights)
+    yield "open_set_error", "paper", error
+    normalized = normalized_open_set_error(error, table, overlaps, weights=weights)
+    yield "normalized_open_set_error", "paper", normalized
+    yield "images_without_detection", "paper", images_without_detection(table, weights=weights)
+    overlooked = unknown_objects_without_detection(table, overlaps, weights=weights)
+    yield "unknown_objects_without_detection", "paper", overlooked
+
+
+def open_set_codes(evidence: Evidence, weights: Weights) -> Named:
+    """Open-set metrics as each public code computes them."""
+    n_known = evidence.n_known
+    coco = unknown_average_precision(evidence.coco, n_known, rule=POINTS_101, weights=weights)
+    yield "unknown_ap", "coco", coco
+    known, unknown = _both_precisions(evidence.table(conventions.VOC), n_known, POINTS_11, weights)
+    yield "ap50", "voc07", known  # one number under both names, from the same walk
+    yield "map_known", "voc07", known
+    yield "unknown_ap", "voc07", unknown
+    for matching in dict.fromkeys(code.matching for code in PUBLIC_CODES):
+        shared = dict(_of_matching(matching, evidence, weights))
+        for code in PUBLIC_CODES:
+            if code.matching is matching:
+                yield from _named_after(code, shared, evidence, weights)
+
+
+def _both_precisions(
+    table: MatchTable, n_known: int, rule: AveragePrecisionRule, weights: Weights
+) -> tuple[Measure, Measure]:
+    """AP of the known classes and of the unknown, read from one walk."""
+    labels = average_precision(table, weights, rule=rule)
+    known = mean_average_precision(table, n_known, rule=rule, weights=weights, labels=labels)
+    unknown = unknown_average_precision(table, n_known, rule=rule, weights=weights, labels=labels)
+    return known, unknown
+
+
+def _of_matching(
+    matching: conventions.Matching, evidence: Evidence, weights: Weights
+) -> Iterator[tuple[str, Measure]]:
+    """What is the same in all codes that match alike."""
+    table, overlaps = evidence.table(matching), evidence.overlaps(matching)
+    n_known = evidence.n_known
+    yield "unknown_precision", unknown_precision(table, n_known, weights=weights)
+    yield "unknown_recall", unknown_recall(table, n_known, weights=weights)
+    error = open_set_error_by_detections(table, overlaps, weights=weights)
+    yield "open_set_error", error
+    normalized = normalized_open_set_error(error, table, overlaps, weights=weights)
+    yield "normalized_open_set_error", normalized
+    yield "wilderness_impact", wilderness_impact(table, overlaps, n_known, weights=weights)
+
+
+def _named_after(
+    code: PublicCode, shared: dict[str, Measure], evidence: Evidence, weights: Weights
+) -> Named:
+    table = evidence.table(code.matching)
+    known, unknown = _both_precisions(table, evidence.n_known, code.rule, weights)
+    yield "map_known", code.name, known
+    yield "unknown_ap", code.name, unknown
+    for name, measure in shared.items():
+        if name not in code.leaves_out:
+            yield name, code.name, measure
+
+
+def of_code(code: PublicCode, evidence: Evidence, weights: Weights) -> Named:
+    """Open-set metrics as one public code computes them."""
+    shared = dict(_of_matching(code.matching, evidence, weights))
+    yield from _named_after(code, shared, evidence, weights)
+
+
+def localization_recall_precision(
+    evidence: Evidence, weights: Weights, *, tau: float | None
+) -> Named:
+    """LRP of the detections as given, its parts, and the optimum over thresholds."""
+    for rule, matching in RULES:
+        table = evidence.table(matching, rule.tau if tau is None else tau)
+        lrp = lrp_error(table, evidence.n_known, weights=weights)
+        yield "lrp", rule.name, lrp.total
+        yield "lrp_localization", rule.name, lrp.localization
+        yield "lrp_false_positive", rule.name, lrp.false_positive
+        yield "lrp_false_negative", rule.name, lrp.false_negative
+        # the public codes cut groups of equal confidence apart, which no threshold can
+        inside = rule is not calibration_rules.PAPER
+        best = optimal_lrp(table, evidence.n_known, weights=weights, inside_ties=inside)
+        yield "optimal_lrp", rule.name, best.total
+
+
+RULES = (
+    (calibration_rules.PAPER, conventions.PAPER),
+    (calibration_rules.SAOD, conventions.COCO),
+    (calibration_rules.DETECTION_CALIBRATION, conventions.COCO),
+)
+
+
+def calibrated(evidence: Evidence, weights: Weights, *, tau: float | None) -> Named:
+    """Calibration errors of the detections as given."""
+    n_known = evidence.n_known
+    for rule, matching in RULES:
+        table = evidence.table(matching, rule.tau if tau is None else tau)
+        yield "laece", rule.name, calibration.laece_of(table, n_known, rule=rule, weights=weights)
+        if rule is not calibration_rules.SAOD:
+            laace = calibration.laace_of(table, n_known, rule=rule, weights=weights)
+            yield "laace", rule.name, laace
+            half = evidence.table(matching)
+            absent = rule is calibration_rules.DETECTION_CALIBRATION
+            d_ece = calibration.d_ece_of(half, n_known, weights=weights, skips_absent=absent)
+            yield "d_ece", rule.name, d_ece

@@ -1,0 +1,1 @@
+"""The small trained networks that ship with the package."""

@@ -1,0 +1,1 @@
+"""Classifiers and detectors of torchvision."""

@@ -1,0 +1,1 @@
+"""Classifiers, zero-shot classifiers and detectors of transformers."""

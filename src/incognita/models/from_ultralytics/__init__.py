@@ -1,0 +1,1 @@
+"""YOLO detectors of ultralytics (AGPL; an optional extra)."""

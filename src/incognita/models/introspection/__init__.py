@@ -1,0 +1,1 @@
+"""Looking into a network: its linear head, its layers, hooks on their outputs."""

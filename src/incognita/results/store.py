@@ -1,0 +1,68 @@
+"""Results on disk: one JSON and one Parquet file per method; what is there is not done again."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from incognita.errors import InvalidDataError
+from incognita.files import load_json, replacing
+from incognita.results.method_result import MethodResult, identity_hash
+
+if TYPE_CHECKING:
+    import polars
+
+
+@dataclass(frozen=True)
+class ResultStore:
+    """A folder of results: `<benchmark>/<model>/<method>-<hash of the identity>.json`.
+
+    The Parquet file beside each JSON holds one row per image of a classifier (set, group,
+    image_id, label, predicted, unknown_score) or per box of a detector (its place, confidence and
+    what it was called, too). Every number can be computed again from it.
+    """
+
+    root: Path
+
+    def path(self, identity: Mapping[str, Any]) -> Path:
+        """Say where the result with this identity lies, or would."""
+        name = f"{plain_name(identity['method'])}-{identity_hash(identity)}.json"
+        return self.folder(identity) / name
+
+    def folder(self, identity: Mapping[str, Any]) -> Path:
+        """Say where the results of a benchmark and a model lie, or would."""
+        model = f"{plain_name(identity['model'])}-{identity['weights'][:8]}"
+        return self.root / plain_name(identity["benchmark"]) / model
+
+    def find(self, identity: Mapping[str, Any]) -> tuple[MethodResult, "polars.DataFrame"] | None:
+        """Give a result and its scores if both are there and whole; None otherwise."""
+        import polars
+
+        path = self.path(identity)
+        scores = path.with_suffix(".parquet")
+        if not path.is_file() or not scores.is_file():
+            return None
+        try:
+            result = MethodResult.from_json(load_json(path))
+            # eight letters of a hash may meet by chance
+            is_same = result.identity == json.loads(json.dumps(dict(identity)))
+            return (result, polars.read_parquet(scores)) if is_same else None
+        except (InvalidDataError, polars.exceptions.PolarsError):
+            return None  # cut off by a crash: it is computed and written again
+
+    def save(self, result: MethodResult, scores: "polars.DataFrame") -> Path:
+        """Write a result; the scores first, so that a JSON file never lacks them."""
+        path = self.path(result.identity)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path.with_suffix(".parquet")) as unfinished:
+            scores.write_parquet(unfinished)
+        with replacing(path) as unfinished:
+            unfinished.write_text(json.dumps(result.as_json(), indent=1, allow_nan=False) + "\n")
+        return path
+
+
+def plain_name(name: str) -> str:
+    """Give a name that is safe as a folder: `openood/cifar10` becomes `openood-cifar10`."""
+    return re.sub(r"[^A-Za-z0-9._+@-]+", "-", name).strip("-.") or "unnamed"
