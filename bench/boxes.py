@@ -14,7 +14,7 @@ from incognita.containers.dataset import ArrayDataset
 from incognita.containers.needs import PerturbedCopy
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.evaluation.select_methods import Offer, ask
-from incognita.extraction.extract_boxes import extract_boxes
+from incognita.extraction.extract import extract_boxes
 from incognita.extraction.feature_maps import pool_boxes
 from incognita.methods.method import Method
 from incognita.models.detector import Detector

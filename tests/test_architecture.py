@@ -11,25 +11,22 @@ import incognita
 
 SOURCE = Path(incognita.__file__).parent
 
-SINGLE = (
-    "errors.py",
-    "registry.py",
-    "shapes.py",
-)  # modules beside the folders; the two dunder files open them all
 # A folder may import only folders named earlier; those in one set do not import each other.
 LAYERS = [
-    {"errors", "shapes"},
-    {"registry"},
+    {"_version", "errors", "shapes"},
+    {"registry", "files", "calls"},
     {"kernels"},
     {"containers"},
-    {"benchmarks", "models", "metrics"},
+    {"formats", "models", "metrics"},
+    {"benchmarks"},
     {"extraction"},
     {"methods"},
     {"decisions"},
     {"results"},
-    {"running"},
+    {"evaluation"},
     {"cli"},
 ]
+OPEN = ("__init__.py", "__main__.py")  # these two open all folders
 
 
 def imports_of(path: Path) -> set[str]:
@@ -44,7 +41,7 @@ def imports_of(path: Path) -> set[str]:
 
 def modules() -> list[Path]:
     return sorted(
-        path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name in SINGLE
+        path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name not in OPEN
     )
 
 

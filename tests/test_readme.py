@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import incognita
 from incognita.benchmarks.load import load_benchmark
-from incognita.benchmarks.rule_files import load_rules
 from incognita.benchmarks.splits.build import build_from_annotations
+from incognita.benchmarks.splits.rules import load_rules
 from incognita.cli.app import app
 from incognita.evaluation.certify import certify
 from incognita.formats.class_roles import load_class_map

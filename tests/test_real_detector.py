@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 import incognita
 from incognita import cli
 from incognita.cli.app import app
+from incognita.results.evaluation import DetectorEvaluation
 from incognita.results.store import ResultStore
-from incognita.running.box_evaluation import DetectorEvaluation
 
 STUDY = Path(__file__).parents[1] / "studies" / "voc_coco"
 METHODS = "msp, energy, knn(k=10), react, mds, lard"

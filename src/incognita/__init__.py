@@ -7,6 +7,8 @@ that only reads JSON never waits for torch.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from incognita._version import __version__
+
 if TYPE_CHECKING:
     from incognita.benchmarks.load import list_benchmarks as list_benchmarks
     from incognita.benchmarks.load import load_benchmark as load_benchmark
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from incognita.containers.classes import Role as Role
     from incognita.containers.outputs import ClassifierOutputs as ClassifierOutputs
     from incognita.containers.outputs import Head as Head
-    from incognita.containers.scores import UnknownScores as UnknownScores
     from incognita.evaluation.certify import Certificate as Certificate
     from incognita.evaluation.certify import certify as certify
     from incognita.evaluation.evaluate import BoxOptions as BoxOptions
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
     from incognita.methods import load_method as load_method
     from incognita.models.wrap_classifier import wrap_classifier as wrap_classifier
     from incognita.models.wrap_detector import wrap_detector as wrap_detector
-    from incognita.running.evaluation import Evaluation as Evaluation
-
-__version__ = "0.1.0"
+    from incognita.results.evaluation import Evaluation as Evaluation
 
 _HOMES = {
     "BoxOptions": "incognita.evaluation.evaluate",
@@ -37,10 +36,9 @@ _HOMES = {
     "Classes": "incognita.containers.classes",
     "ClassifierOutputs": "incognita.containers.outputs",
     "Detections": "incognita.containers.boxes",
-    "Evaluation": "incognita.running.evaluation",
+    "Evaluation": "incognita.results.evaluation",
     "Head": "incognita.containers.outputs",
     "Role": "incognita.containers.classes",
-    "UnknownScores": "incognita.containers.scores",
     "certify": "incognita.evaluation.certify",
     "detect": "incognita.extraction.detect",
     "evaluate": "incognita.evaluation.evaluate",
@@ -62,7 +60,6 @@ __all__ = [
     "Evaluation",
     "Head",
     "Role",
-    "UnknownScores",
     "__version__",
     "certify",
     "detect",

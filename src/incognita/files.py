@@ -11,7 +11,24 @@ from pathlib import Path
 from typing import IO, Any
 
 from incognita.errors import InvalidDataError, MissingDataError
-from incognita.formats._records import object_from_pairs
+
+
+class RepeatedKeyObject(dict[str, Any]):
+    """A JSON object that holds a key twice; `json` would drop the first value without a word."""
+
+    repeated: str
+
+
+def object_from_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object, and mark it if a key is repeated."""
+    record = dict(pairs)
+    if len(record) == len(pairs):
+        return record
+    marked = RepeatedKeyObject(record)
+    keys = [key for key, _ in pairs]
+    marked.repeated = next(key for key in keys if keys.count(key) > 1)
+    return marked
+
 
 _GZIP_MARK = b"\x1f\x8b"
 

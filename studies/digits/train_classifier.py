@@ -25,7 +25,7 @@ from incognita.models.embedded.digits import (  # noqa: E402
     WEIGHTS,
     build_digits_classifier,
 )
-from incognita.models.weight_files import write_weights  # noqa: E402
+from incognita.models.weights_io import save_shipped_weights  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def main() -> None:
         "recipe": json.dumps(asdict(recipe)),
         "torch": torch.__version__,
     }
-    write_weights(out, network, class_names=KNOWN_DIGITS, facts=facts)
+    save_shipped_weights(out, network, class_names=KNOWN_DIGITS, facts=facts)
     print(f"validation accuracy {accuracy(network, 'validation'):.4f}")
     print(f"test accuracy {correct:.4f}, {out.stat().st_size} bytes in {out}")
 

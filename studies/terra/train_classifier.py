@@ -30,7 +30,7 @@ from incognita.models.embedded.terra_classifier import (  # noqa: E402
     WEIGHTS,
     build_terra_classifier,
 )
-from incognita.models.weight_files import write_weights  # noqa: E402
+from incognita.models.weights_io import save_shipped_weights  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def write(network: nn.Module, recipe: Recipe, correct: float, out: Path) -> None
         "renderer_version": str(RENDERER_VERSION),
         "torch": torch.__version__,
     }
-    write_weights(out, network, class_names=KNOWN_NAMES, facts=facts)
+    save_shipped_weights(out, network, class_names=KNOWN_NAMES, facts=facts)
     print(f"test accuracy {correct:.4f}, {out.stat().st_size} bytes in {out}")
 
 

@@ -35,7 +35,7 @@ from incognita.models.embedded.terra_detector import (
     WEIGHTS,
     build_terra_detector,
 )
-from incognita.models.weight_files import write_weights
+from incognita.models.weights_io import save_shipped_weights
 
 N_SYMMETRIES = 8
 CLIP = 10.0  # of the norm of the gradient, which the first steps would pass
@@ -213,7 +213,7 @@ def write(detector: FasterRCNN, recipe: Recipe, found: CocoNumbers, out: Path) -
         "renderer_version": str(RENDERER_VERSION),
         "torch": torch.__version__,
     }
-    write_weights(out, detector, class_names=KNOWN_NAMES, facts=facts)
+    save_shipped_weights(out, detector, class_names=KNOWN_NAMES, facts=facts)
     print(f"test AP50 {found.ap50:.4f} AP {found.ap:.4f}, {out.stat().st_size} bytes in {out}")
 
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from tests.benchmarks.annotation_cases import document, write
 from tests.benchmarks.image_trees import write_image
+from tests.formats.annotation_cases import document, write
 
-from incognita.benchmarks.rule_files import load_rules
+from incognita.benchmarks.splits.rules import load_rules
 
 OPENIMAGES_HEADER = (
     "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,"

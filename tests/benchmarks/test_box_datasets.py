@@ -13,15 +13,13 @@ from pycocotools.coco import COCO
 from tests.benchmarks.box_trees import document_of, write_coco
 from tests.benchmarks.image_trees import pixels_of, write_image
 
-from incognita.benchmarks.box_dataset import BoxDataset
-from incognita.benchmarks.class_names import find_spelling
-from incognita.benchmarks.load_sets import open_set
-from incognita.benchmarks.opened import OpenedSet, Surroundings
-from incognita.benchmarks.set_entries import CocoSet
+from incognita.benchmarks.definition import CocoSet
+from incognita.benchmarks.load_sets import OpenedSet, Surroundings, open_set
 from incognita.benchmarks.terra.classes import KNOWN_NAMES
 from incognita.benchmarks.terra.scenes import terra_scenes
 from incognita.containers.boxes import BoxTruth
-from incognita.containers.classes import Role
+from incognita.containers.classes import Role, find_spelling
+from incognita.containers.dataset import BoxDataset
 from incognita.errors import InvalidDataError
 from incognita.formats.coco_dataset import CocoDataset, find_files
 

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from tests.benchmarks.image_trees import STREET
 
-from incognita.benchmarks.definition_files import parse_definition
-from incognita.benchmarks.finding import SHIPPED, find_definition, list_benchmarks
+from incognita.benchmarks.definition_files import (
+    SHIPPED,
+    find_definition,
+    list_benchmarks,
+    parse_definition,
+)
 from incognita.errors import IncognitaError, InvalidDataError, MissingDataError, UnknownNameError
 from incognita.formats.imglist import load_imglist
 

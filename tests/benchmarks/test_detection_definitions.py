@@ -17,13 +17,12 @@ from pycocotools.coco import COCO
 from tests.benchmarks.box_trees import ROAD, write_coco, write_road
 from tests.benchmarks.image_trees import STREET
 
-from incognita.benchmarks.box_dataset import BoxDataset
 from incognita.benchmarks.data_plan import Verdict, check, plan, verdict
-from incognita.benchmarks.definition_files import parse_definition
-from incognita.benchmarks.finding import find_definition, list_benchmarks
+from incognita.benchmarks.definition_files import find_definition, list_benchmarks, parse_definition
 from incognita.benchmarks.load import load_benchmark
 from incognita.benchmarks.terra.classes import KNOWN_NAMES, TERRA_CLASSES
 from incognita.containers.classes import Role
+from incognita.containers.dataset import BoxDataset
 from incognita.errors import InvalidDataError, MissingDataError
 
 SCENES = [f"terra/{name}" for name in ("detection", "far", "farther", "near")]
@@ -367,7 +366,7 @@ def test_the_classes_of_scenes_are_those_of_terra(tmp_path):
 def test_a_plan_of_scenes_waits_for_no_compiler():
     code = (
         "from incognita.benchmarks.data_plan import plan; import sys;"
-        "from incognita.benchmarks.finding import find_definition;"
+        "from incognita.benchmarks.definition_files import find_definition;"
         "plan(find_definition('terra/detection').definition); print(*sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

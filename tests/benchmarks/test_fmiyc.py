@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from tests.benchmarks.annotation_cases import document, write
 from tests.benchmarks.fmiyc_cases import (
     write_coco,
     write_complete_coco,
@@ -11,8 +10,9 @@ from tests.benchmarks.fmiyc_cases import (
     write_vos_images,
 )
 from tests.benchmarks.image_trees import write_image
+from tests.formats.annotation_cases import document, write
 
-from incognita.benchmarks.finding import find_definition
+from incognita.benchmarks.definition_files import find_definition
 from incognita.benchmarks.load import load_benchmark
 from incognita.benchmarks.splits.fmiyc import benchmark_head, build_from_coco, build_from_openimages
 from incognita.benchmarks.splits.write import save_builds

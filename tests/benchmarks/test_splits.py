@@ -12,16 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pycocotools.coco import COCO
-from tests.benchmarks.annotation_cases import NAMES, document, write
+from tests.formats.annotation_cases import NAMES, document, write
 from tests.oracles.splits import deal_out
 
-from incognita.benchmarks.assignment import AssignmentRule, CategoryRule, Decision
-from incognita.benchmarks.rule_files import parse_rules
-from incognita.benchmarks.split_checks import notes_of, problems_of
-from incognita.benchmarks.splits.assign import build_splits
+from incognita.benchmarks.splits.assign import AssignmentRule, CategoryRule, Decision, build_splits
 from incognita.benchmarks.splits.build import build_from_annotations
-from incognita.benchmarks.splits.rules import SPLITS, SplitRules
-from incognita.benchmarks.splits.write import Build, save_builds
+from incognita.benchmarks.splits.rules import SPLITS, SplitRules, parse_rules
+from incognita.benchmarks.splits.write import Build, notes_of, problems_of, save_builds
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
 from incognita.formats import load_truth
 from incognita.formats.coco_records import load_annotations

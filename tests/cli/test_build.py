@@ -6,7 +6,6 @@ import sys
 from io import BytesIO, TextIOWrapper
 
 import pytest
-from tests.benchmarks.annotation_cases import document, write
 from tests.benchmarks.fmiyc_cases import (
     write_coco,
     write_complete_coco,
@@ -14,10 +13,11 @@ from tests.benchmarks.fmiyc_cases import (
     write_vos_images,
 )
 from tests.benchmarks.image_trees import write_image
+from tests.formats.annotation_cases import document, write
 from typer.testing import CliRunner
 
 from incognita import cli
-from incognita.benchmarks.finding import find_definition
+from incognita.benchmarks.definition_files import find_definition
 from incognita.benchmarks.load import load_benchmark
 from incognita.cli.app import app
 from incognita.cli.build import steps_on_stderr

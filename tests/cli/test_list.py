@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from incognita import cli
-from incognita.benchmarks.finding import find_definition, list_benchmarks
+from incognita.benchmarks.definition_files import find_definition, list_benchmarks
 from incognita.cli.app import app
 from incognita.methods import list_methods
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tests.evaluation.box_worlds import GridScenes, scenes
 from tests.extraction import tiny_detector
 from tests.extraction.tiny_detector import NAMES
-from tests.running.box_worlds import GridScenes, scenes
 from typer.testing import CliRunner
 
 from incognita.cli.app import app
@@ -184,7 +184,7 @@ def test_a_missing_image_is_a_note_and_exit_code_0(own):
 def test_an_empty_policy_is_refused(own, option):
     done = invoke(*RUN, *QUICK, option, "")
     assert isinstance(done.exception, InvalidDataError)
-    assert "'' is no " in str(done.exception)
+    assert "got ''" in str(done.exception)
 
 
 def test_the_help_names_every_policy_for_tau():

@@ -34,9 +34,8 @@ from incognita.decisions.thresholds import ConfidenceThreshold, UnknownThreshold
 from incognita.decisions.unknown_thresholds import Fixed, HarmonicMean, KnownGaussian, KnownQuantile
 from incognita.errors import InvalidDataError
 from incognita.metrics import conventions
-from incognita.metrics.detection import COCO_THRESHOLDS
+from incognita.metrics.detection import COCO_THRESHOLDS, precision_curves
 from incognita.metrics.matching import match
-from incognita.metrics.precision_curves import precision_curves
 from incognita.metrics.ranking import fpr_at_known_recall, ranking_metrics
 
 SHARES = ["0.05", "0.35", "0.5", "0.7", "0.95", "0.99", "1.0"]

@@ -15,8 +15,8 @@ from incognita.containers.needs import (
 )
 from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.extraction.extract import PassCount, Settings, extract
-from incognita.extraction.joining import join
 from incognita.extraction.settings import OUTPUTS, ShardGroup
+from incognita.extraction.shards import join
 from incognita.extraction.store import HeldShards
 from incognita.models.wrap_classifier import wrap_classifier
 

@@ -12,7 +12,7 @@ from torchvision.ops import roi_align
 from incognita.containers.dataset import ArrayDataset
 from incognita.containers.needs import InputStep, PerturbedCopy
 from incognita.errors import InvalidDataError
-from incognita.extraction.extract_boxes import extract_boxes
+from incognita.extraction.extract import extract_boxes
 from incognita.extraction.feature_maps import pool_boxes
 from incognita.extraction.settings import Settings
 from incognita.extraction.store import OutputStore

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.methods.hard_rows import HardRows, falling, usual
-from tests.methods.test_gaussians import arrays, outputs_of, wide_outputs
+from tests.methods.test_mahalanobis import arrays, outputs_of, wide_outputs
 from tests.oracles import feature_methods as oracle
 
 from incognita.methods.mahalanobis import DDU

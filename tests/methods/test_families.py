@@ -4,7 +4,7 @@ import pytest
 
 from incognita.containers.needs import Needs
 from incognita.methods import list_methods, load_method
-from incognita.methods.families import Family, family_of
+from incognita.methods.method import Family, family_of
 from incognita.methods.per_head import PerHead
 
 PAPER = {

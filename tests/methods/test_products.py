@@ -3,7 +3,12 @@
 import pytest
 import torch
 
-from incognita.methods.products import centered, narrow_product, trapezoid, trapezoid_product
+from incognita.methods.numerics.mahalanobis_distance import (
+    centered,
+    narrow_product,
+    trapezoid,
+    trapezoid_product,
+)
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:

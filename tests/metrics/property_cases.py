@@ -16,8 +16,8 @@ from tests.oracles.scenes import UNKNOWN, Scene, Xyxy, random_scene, to_containe
 from incognita.evaluation.certify import Certificate, certify
 from incognita.metrics import suite as measuring
 from incognita.metrics.measure import Measure, every_image_once
+from incognita.metrics.suite import Evidence
 from incognita.results.result import Result
-from incognita.running.evidence import Evidence
 
 SEEDS = range(4)
 

@@ -12,7 +12,7 @@ from tests.oracles import calibration as slow
 from tests.oracles.scenes import Scene, found, real, to_containers
 
 from incognita.errors import InvalidDataError
-from incognita.metrics import calibration_rules, conventions
+from incognita.metrics import conventions
 from incognita.metrics.calibration import (
     brier_score,
     d_ece_of,
@@ -25,9 +25,9 @@ from incognita.metrics.calibration import (
 from incognita.metrics.matching import match
 
 RULES = {
-    "paper": (calibration_rules.PAPER, conventions.PAPER),
-    "saod": (calibration_rules.SAOD, conventions.COCO),
-    "detection-calibration": (calibration_rules.DETECTION_CALIBRATION, conventions.COCO),
+    "paper": (conventions.PAPER_CALIBRATION, conventions.PAPER),
+    "saod": (conventions.SAOD, conventions.COCO),
+    "detection-calibration": (conventions.DETECTION_CALIBRATION, conventions.COCO),
 }
 
 
@@ -140,18 +140,14 @@ def test_a_confidence_of_one_is_in_no_bin_of_the_saod_code():
     arguments = {"class_ids": ids, "n_classes": 1}
     # the paper's bins: (1.0 + 0.5) / 2; the code misses the first but still divides by two
     assert laece(confidence, quality, **arguments) == pytest.approx(0.75)
-    assert laece(confidence, quality, rule=calibration_rules.SAOD, **arguments) == pytest.approx(
-        0.25
-    )
+    assert laece(confidence, quality, rule=conventions.SAOD, **arguments) == pytest.approx(0.25)
 
 
 def test_a_class_without_detections_is_skipped_by_the_paper_and_zero_in_the_saod_code():
     confidence, quality, ids = np.array([0.5]), np.array([0.0]), np.array([0])
     arguments = {"class_ids": ids, "n_classes": 2}
     assert laece(confidence, quality, **arguments) == pytest.approx(0.5)
-    assert laece(confidence, quality, rule=calibration_rules.SAOD, **arguments) == pytest.approx(
-        0.25
-    )
+    assert laece(confidence, quality, rule=conventions.SAOD, **arguments) == pytest.approx(0.25)
 
 
 def test_confidences_that_are_no_probabilities_are_refused_or_give_a_reason():

@@ -18,8 +18,7 @@ from incognita.metrics.catalog import (
     get_metric,
 )
 from incognita.metrics.ranking import ranking_metrics
-from incognita.metrics.risk_coverage import aurc, excess_aurc
-from incognita.metrics.selective import ccr_at_fpr, oscr
+from incognita.metrics.selective import aurc, ccr_at_fpr, excess_aurc, oscr
 from incognita.metrics.self_awareness import (
     balanced_accuracy,
     detection_awareness_quality,

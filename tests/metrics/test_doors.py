@@ -8,7 +8,7 @@ from tests.metrics.scene_cases import make_scene
 from tests.oracles.scenes import to_containers
 
 from incognita.errors import InvalidDataError
-from incognita.metrics import calibration_rules, conventions
+from incognita.metrics import conventions
 from incognita.metrics.calibration import (
     brier_score,
     d_ece_of,
@@ -188,7 +188,7 @@ def test_answers_that_are_missing_or_neither_right_nor_wrong_are_refused(metric,
 @pytest.mark.parametrize("n_bins", [0, -3])
 def test_calibration_without_bins_is_refused(n_bins):
     sentence = f"n_bins must be at least 1, but it is {n_bins}."
-    rule = replace(calibration_rules.PAPER, n_bins=n_bins)
+    rule = replace(conventions.PAPER_CALIBRATION, n_bins=n_bins)
     assert refusal(laece, P, Q, class_ids=IDS, n_classes=2, rule=rule) == sentence
     assert refusal(laece_of, TABLE, N_KNOWN, rule=rule) == sentence
     assert refusal(d_ece_of, TABLE, N_KNOWN, n_bins=n_bins) == sentence

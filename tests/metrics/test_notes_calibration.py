@@ -10,7 +10,7 @@ import pytest
 from tests.oracles.scenes import Detection, Scene, Truth, found, real, to_containers
 
 from incognita.evaluation.certify import Certificate, certify
-from incognita.metrics import calibration_rules, conventions
+from incognita.metrics import conventions
 from incognita.metrics.calibration import laece
 from incognita.metrics.lrp import lrp_error, optimal_lrp
 from incognita.metrics.matching import match
@@ -133,9 +133,9 @@ def one_class(confidence: list[float], quality: list[float], rule: str) -> float
     rules = {
         r.name: r
         for r in (
-            calibration_rules.PAPER,
-            calibration_rules.SAOD,
-            calibration_rules.DETECTION_CALIBRATION,
+            conventions.PAPER_CALIBRATION,
+            conventions.SAOD,
+            conventions.DETECTION_CALIBRATION,
         )
     }
     class_ids = np.zeros(len(confidence), np.int32)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.oracles import ranking as oracle
 
 from incognita.errors import InvalidDataError
-from incognita.metrics.risk_coverage import aurc, excess_aurc, risk_coverage
+from incognita.metrics.selective import aurc, excess_aurc, risk_coverage
 
 few_rows = st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6)
 

@@ -8,8 +8,8 @@ import torch
 from tests.extraction.tiny_detector import GridDetector
 
 from incognita.errors import InvalidDataError
-from incognita.models.class_selection import select_classes
 from incognita.models.detector import Detector
+from incognita.models.wrap_detector import select_classes
 
 
 def both() -> tuple[torch.Tensor, GridDetector, Detector]:

@@ -12,7 +12,11 @@ from incognita.errors import MissingDataError
 from incognita.models.classifier import Classifier
 from incognita.models.embedded import digits
 from incognita.models.embedded import terra_classifier as terra
-from incognita.models.weight_files import load_weights, read_weights, write_weights
+from incognita.models.weights_io import (
+    load_shipped_weights,
+    read_shipped_weights,
+    save_shipped_weights,
+)
 
 
 def outputs_of(classifier, images):
@@ -26,20 +30,20 @@ def share_right(classifier, images):
 
 
 def test_the_terra_classifier_is_as_good_as_its_file_says():
-    stated = read_weights(terra.WEIGHTS).accuracy
+    stated = read_shipped_weights(terra.WEIGHTS).accuracy
     found = share_right(terra.load_terra_classifier(), terra_dataset("test", n=500))
     assert abs(found - stated) < 4 * np.sqrt(stated * (1 - stated) / 500)  # four deviations
     assert stated > 0.8
 
 
 def test_the_terra_classifier_was_trained_on_what_is_rendered_now():
-    weights = read_weights(terra.WEIGHTS)
+    weights = read_shipped_weights(terra.WEIGHTS)
     assert int(weights.facts["renderer_version"]) == RENDERER_VERSION
     assert weights.class_names == KNOWN_NAMES
 
 
 def test_the_digits_classifier_is_as_good_as_its_file_says():
-    stated = read_weights(digits.WEIGHTS).accuracy
+    stated = read_shipped_weights(digits.WEIGHTS).accuracy
     assert share_right(digits.load_digits_classifier(), digits_part("test")) == pytest.approx(
         stated, abs=0.005
     )
@@ -75,15 +79,17 @@ def test_the_weights_are_small_enough_to_ship():
 def test_weights_come_back_as_they_were_written_but_for_half_precision(tmp_path):
     network = digits.build_digits_classifier(4)
     path = tmp_path / "some" / "file.safetensors"
-    write_weights(path, network, class_names=["a", "b", "c", "d"], facts={"accuracy": "0.25"})
-    weights = read_weights(path)
+    save_shipped_weights(
+        path, network, class_names=["a", "b", "c", "d"], facts={"accuracy": "0.25"}
+    )
+    weights = read_shipped_weights(path)
     assert (weights.class_names, weights.accuracy) == (("a", "b", "c", "d"), 0.25)
     again = digits.build_digits_classifier(4)
-    load_weights(again, weights)
+    load_shipped_weights(again, weights)
     for name, value in network.state_dict().items():
         assert torch.equal(again.state_dict()[name].half(), value.half()), name
 
 
 def test_weights_that_are_not_there_are_named(tmp_path):
     with pytest.raises(MissingDataError, match=r"There are no weights at .*gone.safetensors"):
-        read_weights(tmp_path / "gone.safetensors")
+        read_shipped_weights(tmp_path / "gone.safetensors")

@@ -27,8 +27,8 @@ from incognita.models.from_ultralytics.detectors import (
     load_ultralytics_detector,
     wrap_ultralytics_detector,
 )
-from incognita.models.options import ModelOptions
-from incognita.models.ultralytics_parts import part
+from incognita.models.from_ultralytics.yolo import part
+from incognita.models.load import ModelOptions
 
 pytestmark = pytest.mark.skipif(
     find_spec("ultralytics") is None,
@@ -600,7 +600,7 @@ def test_what_is_not_at_hand_is_asked_for_and_never_fetched(tmp_path):
 QUIET = """
 import os, socket, sys
 import cv2, numpy as np, torch
-from incognita.models import from_ultralytics
+from incognita.models.from_ultralytics import yolo as from_ultralytics
 assert "ultralytics" not in sys.modules
 def asked(*_, **__):
     raise SystemExit("a network was asked for")
@@ -634,4 +634,4 @@ def test_one_file_imports_ultralytics():
         assert not any(name.split(".")[0] == "ultralytics" for name in imported), path
         if 'need(f"ultralytics' in text or 'need("ultralytics' in text:
             naming.append(path.name)
-    assert naming == ["ultralytics_parts.py"]
+    assert naming == ["yolo.py"]

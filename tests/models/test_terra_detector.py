@@ -15,7 +15,7 @@ from incognita.benchmarks.terra.classes import KNOWN_NAMES, TERRA_CLASSES
 from incognita.benchmarks.terra.rendering import RENDERER_VERSION
 from incognita.benchmarks.terra.scenes import terra_scenes
 from incognita.models.embedded import terra_detector
-from incognita.models.weight_files import read_weights
+from incognita.models.weights_io import read_shipped_weights
 
 N_SCENES = 60
 
@@ -81,7 +81,7 @@ def found(detector, scenes):
 
 
 def test_the_detector_is_as_good_as_its_file_says(scenes, found):
-    facts = read_weights(terra_detector.WEIGHTS).facts
+    facts = read_shipped_weights(terra_detector.WEIGHTS).facts
     ap, ap50 = pycocotools_ap(scenes, found)
     # three deviations: parts of sixty scenes differ by 0.03
     assert ap50 == pytest.approx(float(facts["ap50"]), abs=0.09)
@@ -104,7 +104,7 @@ def test_labels_begin_with_the_first_class_of_the_tree_because_background_is_0(s
 
 
 def test_the_detector_was_trained_on_what_is_rendered_now():
-    weights = read_weights(terra_detector.WEIGHTS)
+    weights = read_shipped_weights(terra_detector.WEIGHTS)
     assert int(weights.facts["renderer_version"]) == RENDERER_VERSION
     assert weights.class_names == terra_detector.CLASS_NAMES == KNOWN_NAMES
     assert tuple(each.name for each in TERRA_CLASSES[:12]) == terra_detector.CLASS_NAMES

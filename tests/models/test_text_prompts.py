@@ -20,7 +20,7 @@ from incognita.errors import InvalidDataError, MissingDataError
 from incognita.models.from_transformers.classifiers import load_transformers, transformers
 from incognita.models.from_transformers.detectors import wrap_transformers_detector
 from incognita.models.from_transformers.processors import make_prompts
-from incognita.models.options import ModelOptions
+from incognita.models.load import ModelOptions
 
 
 def test_boxes_of_owlv2_equal_those_its_processor_gives_for_texts(tmp_path):

@@ -28,7 +28,7 @@ from incognita.errors import InvalidDataError, MissingDataError
 from incognita.models.detector import DetectionRules, Detector, HeadKind
 from incognita.models.from_transformers.classifiers import load_transformers, transformers
 from incognita.models.from_transformers.detectors import wrap_transformers_detector
-from incognita.models.options import ModelOptions
+from incognita.models.load import ModelOptions
 
 FAMILIES = pytest.mark.parametrize("family", NETWORKS)
 

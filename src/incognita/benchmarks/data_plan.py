@@ -5,13 +5,10 @@ from enum import Enum
 from os import PathLike
 from typing import Any, NamedTuple
 
-from incognita.benchmarks.definition import Definition
-from incognita.benchmarks.finding import Found
-from incognita.benchmarks.guards import refuse_known_classes, refuse_overlaps
-from incognita.benchmarks.load import surroundings
-from incognita.benchmarks.load_sets import open_set
-from incognita.benchmarks.opened import OpenedSet, Surroundings
-from incognita.benchmarks.set_entries import TESTED_UNKNOWN_ROLES, AnySet
+from incognita.benchmarks.definition import TESTED_UNKNOWN_ROLES, AnySet, Definition
+from incognita.benchmarks.definition_files import Found
+from incognita.benchmarks.load import refuse_known_classes, refuse_overlaps, surroundings
+from incognita.benchmarks.load_sets import OpenedSet, Surroundings, open_set
 from incognita.errors import InvalidDataError
 
 

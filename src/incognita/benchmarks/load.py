@@ -1,27 +1,184 @@
 """From the definition of a benchmark to the benchmark: its images, checked and labelled."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import combinations
 from os import PathLike
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
 
 import numpy as np
 
 from incognita.benchmarks.benchmark import Benchmark
-from incognita.benchmarks.definition import Definition
-from incognita.benchmarks.finding import Found, find_definition
-from incognita.benchmarks.finding import list_benchmarks as list_benchmarks
-from incognita.benchmarks.guards import refuse_known_classes, refuse_overlaps
-from incognita.benchmarks.load_sets import open_set
-from incognita.benchmarks.notes import notes_of, notes_on_repeats
-from incognita.benchmarks.opened import OpenedSet, Surroundings
-from incognita.benchmarks.readers.content_hashes import user_cache_dir
-from incognita.benchmarks.set_entries import TESTED_UNKNOWN_ROLES, UNKNOWN_GROUPS
+from incognita.benchmarks.definition import (
+    KNOWN_ROLES,
+    TESTED_UNKNOWN_ROLES,
+    UNKNOWN_GROUPS,
+    Definition,
+)
+from incognita.benchmarks.definition_files import Found, find_definition
+from incognita.benchmarks.definition_files import list_benchmarks as list_benchmarks
+from incognita.benchmarks.load_sets import OpenedSet, Surroundings, open_set
+from incognita.containers.classes import plain
 from incognita.containers.dataset import Dataset
 from incognita.errors import InvalidDataError, MissingDataError
+from incognita.formats.images import identities, user_cache_dir
 from incognita.shapes import Int
+
+if TYPE_CHECKING:
+    from incognita.containers.dataset import BoxDataset
+
+
+FIRST = 3  # missing images that a note names
+
+
+def notes_of(opened: OpenedSet, known: Collection[str]) -> list[str]:
+    """Say what is special about a set, and what is missing; `known` are the known classes."""
+    entry, found, expected = opened.entry, opened.found, opened.expected
+    left_out = _left_out(opened)
+    if opened.dataset is None:
+        none = "no image" if expected is None else f"none of {expected:,} images"
+        return [f"{entry.name}: {none} found; the set is left out", *left_out]
+    notes = [] if entry.note is None else [f"{entry.name}: {entry.note}"]
+    if expected is not None and found < expected:
+        notes.append(
+            f"{entry.name}: {found:,} of {expected:,} images found; numbers are partial"
+            f"{_missing(opened)}"
+        )
+    if expected is not None and found > expected:
+        notes.append(
+            f"{entry.name}: {found:,} images found where {expected:,} were expected; numbers do "
+            f"not compare with published ones"
+        )
+    return [*notes, *left_out, *opened.notes, *_unknown_objects(opened, known)]
+
+
+def _missing(opened: OpenedSet) -> str:
+    """Name the first images that are missing, where anybody knows their names.
+
+    Without their folders, which are other ones on every machine: notes are part of results.
+    """
+    if not opened.missing or opened.expected is None:
+        return ""
+    shown = [PurePath(path).name for path in opened.missing[:FIRST]]
+    more = opened.expected - opened.found - len(shown)
+    return f"; missing: {', '.join(shown)}{f' and {more:,} more' if more > 0 else ''}"
+
+
+def notes_on_repeats(opened: Sequence[OpenedSet]) -> list[str]:
+    """Say that groups of unknown sets share images, whose numbers then say much the same."""
+    sets = [each for each in opened if each.entry.role in UNKNOWN_GROUPS]
+    notes = []
+    for first, second in combinations(sets, 2):
+        if first.dataset is None or second.dataset is None or first.entry.role == second.entry.role:
+            continue
+        if n := len(identities(first.dataset) & identities(second.dataset)):
+            notes.append(
+                f"{n:,} {'image is' if n == 1 else 'images are'} in both {first.entry.name} "
+                f"({first.entry.role}) and {second.entry.name} ({second.entry.role})"
+            )
+    return notes
+
+
+def _left_out(opened: OpenedSet) -> list[str]:
+    """Say that files were not taken for images, which may be a surprise."""
+    if not opened.left_out:
+        return []
+    n = len(opened.left_out)
+    what = "1 file is no image" if n == 1 else f"{n:,} files are no images"
+    return [f"{opened.entry.name}: {what} by the suffix and left out, such as {opened.left_out[0]}"]
+
+
+def _unknown_objects(opened: OpenedSet, known: Collection[str]) -> list[str]:
+    """Say that known images hold unknown objects, too."""
+    if not opened.entry.is_known or not (opened.object_classes or frozenset()) - set(known):
+        return []
+    truth = cast("BoxDataset", opened.dataset).truth()
+    n_images = len(np.unique(truth.image_index[truth.is_unknown]))
+    if not n_images:  # what is not known is ignored
+        return []
+    return [
+        f"{opened.entry.name}: {n_images:,} of {truth.n_images:,} images also show other classes; "
+        f"their {truth.is_unknown.sum():,} objects count as unknown"
+    ]
+
+
+TESTED = ("test", "shifted", *TESTED_UNKNOWN_ROLES)
+
+
+def refuse_overlaps(opened: Sequence[OpenedSet], benchmark: str) -> None:
+    """Refuse an image that is learned from or chosen on and also tested, or known and unknown.
+
+    Files are compared by their paths, other images by their ids; copies of a file under another
+    name are not found.
+    """
+    images = {
+        each.entry.name: identities(each.dataset) for each in opened if each.dataset is not None
+    }
+    present = [each.entry for each in opened if each.entry.name in images]
+    for place, first in enumerate(present):
+        for second in present[:place]:
+            if not _must_be_apart(first.role, second.role):
+                continue
+            if shared := images[first.name] & images[second.name]:
+                raise InvalidDataError(
+                    f"{len(shared):,} images of {benchmark} are in both set {second.name!r} "
+                    f"({second.role}) and set {first.name!r} ({first.role}), such as "
+                    f"{min(shared)}; a number from that would be worthless: take them out of one."
+                )
+
+
+def _must_be_apart(first: str, second: str) -> bool:
+    if (first in TESTED) != (second in TESTED):
+        return True
+    if "mixed" in (first, second):  # it shows both, so that it may repeat what is tested apart
+        return False
+    return (first in KNOWN_ROLES) != (second in KNOWN_ROLES)
+
+
+def refuse_known_classes(opened: Iterable[OpenedSet], around: Surroundings) -> None:
+    """Refuse an unknown set that holds a class with the name of a known one."""
+    if not around.has_names:
+        return
+    known = {plain(name): name for name in around.classes}
+    for each in opened:
+        if each.entry.is_known or each.entry.role == "mixed" or each.dataset is None:
+            continue
+        own = each.dataset.source_classes if each.object_classes is None else each.object_classes
+        allowed = {plain(name) for name in each.entry.allowed_classes}
+        shared = sorted(known.keys() & {plain(name) for name in set(own or ())} - allowed)
+        if shared:
+            names = [known[name] for name in shared]
+            what = (
+                _known_images(names) if each.object_classes is None else _known_boxes(each, names)
+            )
+            raise InvalidDataError(
+                f"Set {each.entry.name!r} of {around.benchmark} has the role {each.entry.role}, "
+                f"but {what}"
+            )
+
+
+def _known_images(names: Sequence[str]) -> str:
+    return (
+        f"holds images of known classes: {', '.join(names)}; take them out, or name them in "
+        f"allowed_classes if they mean something else."
+    )
+
+
+def _known_boxes(opened: OpenedSet, names: Sequence[str]) -> str:
+    truth = cast("BoxDataset", opened.dataset).truth()
+    images = {
+        name: np.unique(truth.image_index[truth.class_ids == truth.classes.id_of(name)])
+        for name in names
+    }
+    n_images = len(np.unique(np.concatenate(list(images.values()))))
+    shown = ", ".join(f"{name} in {len(rows):,}" for name, rows in images.items())
+    return (
+        f"{n_images:,} of its {truth.n_images:,} images show known classes ({shown}); build a set "
+        f'without them (`incognita build`), give it the role "mixed", or name them in '
+        f"allowed_classes."
+    )
 
 
 def load_benchmark(

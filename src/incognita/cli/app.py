@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from incognita import __version__
+from incognita._version import __version__
 from incognita.cli.build import build_app
 from incognita.cli.certify import certify_command
 from incognita.cli.data import data_app

@@ -95,7 +95,7 @@ def fmiyc_command(
     from incognita.cli import collect_garbage_again, import_everything_again
 
     import_everything_again()
-    from incognita.benchmarks.splits.assign import fmiyc
+    from incognita.benchmarks.splits import fmiyc
     from incognita.benchmarks.splits.write import refuse_overwriting
     from incognita.errors import InvalidDataError
 
@@ -198,7 +198,7 @@ def steps_on_stderr() -> Iterator[Callable[[str], None]]:
 
 def _save(builds: "Sequence[Build]", out: Path, make_head: "Callable[[], Head | None]") -> None:
     """Write all files; a benchmark needs known and unknown images."""
-    from incognita import __version__
+    from incognita._version import __version__
     from incognita.benchmarks.splits.write import save_builds
 
     out.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from incognita import __version__
+from incognita._version import __version__
 
 if TYPE_CHECKING:
     from incognita.containers.boxes import BoxTruth, Detections

@@ -32,7 +32,7 @@ def plan_command(benchmark: BenchmarkName, as_json: AsJson = False) -> None:
     Example: incognita data plan openood/cifar10
     """
     from incognita.benchmarks import data_plan as planning
-    from incognita.benchmarks.finding import find_definition
+    from incognita.benchmarks.definition_files import find_definition
 
     definition = find_definition(benchmark).definition
     needed = planning.plan(definition)
@@ -67,7 +67,7 @@ def check_command(
 
     import_everything_again()
     from incognita.benchmarks import data_plan as planning
-    from incognita.benchmarks.finding import find_definition
+    from incognita.benchmarks.definition_files import find_definition
 
     collect_garbage_again()
     found = find_definition(benchmark)

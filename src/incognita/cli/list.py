@@ -46,7 +46,7 @@ def _methods(pattern: str) -> Iterator[tuple[str, str]]:
 
 
 def _benchmarks(pattern: str) -> Iterator[tuple[str, str]]:
-    from incognita.benchmarks.finding import find_definition, list_benchmarks
+    from incognita.benchmarks.definition_files import find_definition, list_benchmarks
 
     for name in list_benchmarks(pattern):
         definition = find_definition(name).definition

@@ -13,8 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from incognita.evaluation.evaluate import BoxOptions
-    from incognita.running.box_evaluation import DetectorEvaluation
-    from incognita.running.evaluation import Evaluation
+    from incognita.results.evaluation import DetectorEvaluation, Evaluation
 
 # what is being done; a data set's name, images done, images in all
 OnStep = Callable[[str], None]

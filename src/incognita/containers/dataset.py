@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from incognita.containers._checks import as_integers, check_rows, check_unique
+from incognita.containers.boxes import BoxTruth
 from incognita.errors import InvalidDataError
 from incognita.shapes import Int, Shaped
 
@@ -125,3 +126,19 @@ class ArrayDataset:
             None if self.labels is None else self.labels[list(indices)],
             None if names is None else tuple(names[k] for k in indices),
         )
+
+
+@runtime_checkable
+class BoxDataset(Dataset, Protocol):
+    """A set of images with the boxes of what is in them; `labels` and `source_classes` are None.
+
+    The classes of its truth are the known classes of the benchmark, in their order, and then all
+    others, at least one of them unknown: class id k is known class k in every set, and whatever a
+    detector finds can be called unknown in every set.
+    """
+
+    def truth(self) -> BoxTruth:
+        """Give the objects of every image, in the order of `image_ids`; the same object always."""
+
+    def subset(self, indices: Sequence[int]) -> "BoxDataset":
+        """Give the images at these places, in this order."""

@@ -14,10 +14,9 @@ from incognita.decisions.thresholds import (
 )
 from incognita.errors import InvalidDataError
 from incognita.metrics.conventions import COCO
-from incognita.metrics.detection import COCO_THRESHOLDS
+from incognita.metrics.detection import COCO_THRESHOLDS, PrecisionCurves, precision_curves
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.matching import match
-from incognita.metrics.precision_curves import PrecisionCurves, precision_curves
 from incognita.shapes import Bool, Float64
 
 

@@ -1,14 +1,12 @@
 """Which threshold policy: from what people type to the policy, tau and t* kept apart."""
 
-import ast
-import re
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
+from incognita.calls import Call, check_types, parse_call
 from incognita.decisions import CONFIDENCE_POLICIES, SCORE_POLICIES
 from incognita.decisions.thresholds import ConfidencePolicy, Policy, ScorePolicy
 from incognita.errors import InvalidDataError, unknown_name
-from incognita.methods.parameter_types import check_types
 from incognita.registry import Registry
 
 
@@ -71,11 +69,12 @@ def _read(policy: Any, kind: _Kind, other: _Kind) -> Any:
         )
     if (number := _number(policy)) is not None:
         return kind.registry.get("fixed")(number)
-    name, brackets = _cut(str(policy), kind)
+    call = parse_call(str(policy), kind=kind.registry.kind, example=kind.example)
+    name = call.name
     if name in other.registry.homes and name not in kind.registry.homes:
         raise _wrong_kind(name, kind, other)
     made = kind.registry.get(name)
-    return made(**_parameters(name, made, brackets))
+    return made(**_parameters(call, made))
 
 
 def _wrong_kind(name: str, kind: _Kind, other: _Kind) -> InvalidDataError:
@@ -100,52 +99,22 @@ def _as_float(value: str | int | float) -> float:
         return float("inf")
 
 
-def _cut(text: str, kind: _Kind) -> tuple[str, str]:
-    """Cut what was typed into the name and what stands in the brackets behind it."""
-    found = re.fullmatch(r"([\w-]+)\s*(?:\((.*)\))?", text.strip(), re.DOTALL)
-    if found is None:
+def _parameters(call: Call, policy: Any) -> dict[str, float]:
+    """Return the parameters by name; values without a name take the first free ones."""
+    name, own = call.name, [field.name for field in fields(policy)]
+    if len(call.arguments) > len(own):
         raise InvalidDataError(
-            f"{text!r:.80} is no {kind.registry.kind}; write a name or a number, "
-            f"such as {kind.example} or 0.5."
+            f"Expected at most {len(own)} parameters of {name}, got {len(call.arguments)}."
         )
-    return found[1], found[2] or ""
-
-
-def _parameters(name: str, made: Any, brackets: str) -> dict[str, float]:
-    """Give the parameters by name; one without a name is the first that has none yet."""
-    own = fields(made)
-    positional, named = _literals(name, brackets)
-    if len(positional) > len(own):
-        raise InvalidDataError(
-            f"{name} has {len(own)} parameters, but {len(positional)} values came."
-        )
-    values = dict(zip([each.name for each in own], positional, strict=False))
-    for parameter, value in named:
-        if parameter not in [each.name for each in own]:
-            raise unknown_name(f"parameter of {name}", parameter, [each.name for each in own])
+    values = dict(zip(own, call.arguments, strict=False))
+    for parameter, value in call.parameters.items():
+        if parameter not in own:
+            raise unknown_name(f"parameter of {name}", parameter, own)
         if parameter in values:
-            raise InvalidDataError(f"{parameter} of {name} is given twice; give it once.")
+            raise InvalidDataError(f"{parameter} of {name} is given twice. Give it once.")
         values[parameter] = value
-    for each in own:
-        if each.default is MISSING and each.name not in values:
-            raise InvalidDataError(f"{name} needs a {each.name}; write {name}(0.5), or 0.5 alone.")
-    check_types(name, made, values)
+    for field in fields(policy):
+        if field.default is MISSING and field.name not in values:
+            raise InvalidDataError(f"{name} needs a {field.name}. Write {name}(0.5), or 0.5 alone.")
+    check_types(name, policy, values)
     return {parameter: _as_float(value) for parameter, value in values.items()}
-
-
-def _literals(name: str, brackets: str) -> tuple[list[Any], list[tuple[str, Any]]]:
-    """Read the values in the brackets; nothing in them is run."""
-    try:
-        call = ast.parse(f"f({brackets})", mode="eval").body
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
-            raise ValueError("there is more than one pair of brackets")
-        if any(each.arg is None for each in call.keywords):
-            raise ValueError("a parameter is written name=value")
-        positional = [ast.literal_eval(each) for each in call.args]
-        named = [(str(each.arg), ast.literal_eval(each.value)) for each in call.keywords]
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        reason = error.msg if isinstance(error, SyntaxError) else error
-        raise InvalidDataError(
-            f"({brackets:.80}) are no parameters of {name}: {reason}; write them as (name=0.5)."
-        ) from None
-    return positional, named

@@ -13,13 +13,14 @@ from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Role
 from incognita.errors import InvalidDataError, UnknownNameError, unknown_name
 from incognita.files import replacing
-from incognita.metrics import calibration, calibration_rules, conventions
+from incognita.metrics import calibration, conventions
 from incognita.metrics.intervals import bootstrap_weights
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.matching import MatchTable
 from incognita.metrics.measure import Measure, every_image_once, undefined
 from incognita.metrics.open_set import images_with_roles
 from incognita.metrics.suite import (
+    Evidence,
     Named,
     Weights,
     calibrated,
@@ -29,7 +30,6 @@ from incognita.metrics.suite import (
     open_set_papers,
 )
 from incognita.results.result import ClassThreshold, ConfidenceBin, Result
-from incognita.running.evidence import Evidence
 from incognita.shapes import Bool
 
 if TYPE_CHECKING:
@@ -200,7 +200,9 @@ def _steps(
 
 
 def _paper_table(evidence: Evidence, tau: float | None) -> MatchTable:
-    return evidence.table(conventions.PAPER, calibration_rules.PAPER.tau if tau is None else tau)
+    return evidence.table(
+        conventions.PAPER, conventions.PAPER_CALIBRATION.tau if tau is None else tau
+    )
 
 
 def class_thresholds(evidence: Evidence, tau: float | None) -> Iterator[ClassThreshold]:

@@ -13,10 +13,17 @@ import numpy as np
 from incognita.metrics.intervals import bootstrap_weights
 from incognita.metrics.measure import Measure, undefined
 from incognita.metrics.ranking import RankingReplicates, ranking_replicates
-from incognita.metrics.risk_coverage import aurc
+from incognita.metrics.selective import aurc
 from incognita.results.result import Result
-from incognita.results.scored_sets import KNOWN, SHIFTED, ScoredSet, Scores, known_sets
-from incognita.shapes import Float
+from incognita.results.scored_sets import (
+    KNOWN,
+    SHIFTED,
+    Measured,
+    Replicates,
+    ScoredSet,
+    Scores,
+    known_sets,
+)
 
 RANKED = (
     "auroc",
@@ -31,9 +38,6 @@ RANKED = (
 )
 FULL_SPECTRUM = "full-spectrum "
 MISTAKES = "misclassified"
-Replicates = Float[np.ndarray, "replicates"]
-# (metric, split) -> the value, then its bootstrap replicates
-Measured = dict[tuple[str, str], Replicates]
 
 
 def draw(sets: Sequence[ScoredSet], *, n_resamples: int, seed: int) -> dict[str, np.ndarray]:

@@ -7,20 +7,18 @@ import numpy as np
 import torch
 
 from incognita.benchmarks.benchmark import Benchmark
-from incognita.benchmarks.box_dataset import BoxDataset
 from incognita.containers.boxes import BoxTruth
-from incognita.containers.dataset import Dataset
-from incognita.containers.detector_outputs import DetectorOutputs
+from incognita.containers.dataset import BoxDataset, Dataset
 from incognita.containers.needs import Probe
-from incognita.containers.outputs import ClassifierOutputs
+from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
 from incognita.decisions.thresholds import ConfidencePolicy, ConfidenceThreshold
 from incognita.errors import InvalidDataError
+from incognita.evaluation.detector_metrics import BoxSet, in_classes_of, true_labels
+from incognita.evaluation.fit_and_score import Account
 from incognita.evaluation.parts import tested_parts
-from incognita.extraction.extract_boxes import extract_boxes
+from incognita.extraction.extract import extract_boxes
 from incognita.models.detector import Detector
 from incognita.results.scored_sets import TEST
-from incognita.running.box_sets import BoxSet, in_classes_of, true_labels
-from incognita.running.passes import Account
 
 VALIDATION = "validation"
 

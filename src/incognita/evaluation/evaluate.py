@@ -10,9 +10,15 @@ from incognita.decisions.parse import confidence_policy, score_policy
 from incognita.decisions.thresholds import Policy, ScorePolicy
 from incognita.decisions.unknown_thresholds import HarmonicMean
 from incognita.errors import InvalidDataError
-from incognita.evaluation.classifier import Assessment
-from incognita.evaluation.detector import BoxAssessment
+from incognita.evaluation.classifier import Assessment, OneModel, networks_of, offer_of
+from incognita.evaluation.detector import (
+    BoxAssessment,
+    apart_for_heads,
+    detector_of,
+    offer_of_detector,
+)
 from incognita.evaluation.detector_rows import BoxRows
+from incognita.evaluation.fit_and_score import Account, Passes, Progress
 from incognita.evaluation.parts import check_parts
 from incognita.evaluation.resume import Inquiry, Options
 from incognita.evaluation.select_methods import Methods, ask
@@ -20,12 +26,8 @@ from incognita.extraction.detector_pass import refuse_half_precision
 from incognita.extraction.settings import Settings
 from incognita.extraction.store import OutputStore
 from incognita.models.detector import Detector
+from incognita.results.evaluation import DetectorEvaluation, Evaluation
 from incognita.results.store import ResultStore
-from incognita.running.box_evaluation import DetectorEvaluation
-from incognita.running.detectors import apart_for_heads, detector_of, offer_of_detector
-from incognita.running.evaluation import Evaluation
-from incognita.running.networks import OneModel, networks_of, offer_of
-from incognita.running.passes import Account, Passes, Progress
 
 AnyModel = OneModel | Detector
 Threshold = str | int | float | Policy

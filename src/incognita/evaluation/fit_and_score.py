@@ -1,11 +1,14 @@
 """Fits every method on known outputs, then lets all of them score each data set in one pass."""
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.containers.dataset import Dataset
@@ -14,11 +17,189 @@ from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.evaluation.hyperparameter_search import HeldOut, probes_of_grid, search
 from incognita.evaluation.parts import tested_parts
+from incognita.extraction.extract import Extracted, extract
+from incognita.extraction.settings import BrokenImage, PassCount, Settings
+from incognita.extraction.store import OutputStore
+from incognita.methods.ensembles import join_members
 from incognita.methods.method import Method
-from incognita.results.method_result import TUNED, SearchRecord
+from incognita.models.classifier import Classifier
+from incognita.results.method_result import TUNED, Cost, SearchRecord
 from incognita.results.scored_sets import ScoredSet
-from incognita.running.passes import distinct, probes_to_fit, wants_layers
-from incognita.running.scoring import Contestant, fitted
+from incognita.shapes import Float64
+
+
+@dataclass(eq=False)
+class Contestant:
+    """A fitted method with its scores so far and what they cost."""
+
+    name: str
+    method: Method
+    fit_seconds: float
+    score_seconds: float = 0.0
+    scores: dict[str, Float64[np.ndarray, "n"]] = field(default_factory=dict)
+
+    def score(self, name: str, outputs: ClassifierOutputs) -> None:
+        """Score the rows (images, or boxes) of one data set and keep the numbers under its name."""
+        start = time.process_time()
+        values = self.method.score(outputs).cpu().numpy()
+        self.score_seconds += time.process_time() - start
+        if values.shape != (len(outputs),) or not np.isfinite(values).all():
+            n_bad = int((~np.isfinite(values)).sum())
+            raise InvalidDataError(
+                f"{self.name} gave {values.shape} scores for {len(outputs)} rows of {name}, "
+                f"{n_bad} of them not finite; this is an error of the method."
+            )
+        self.scores[name] = values.astype(np.float64)
+
+    def cost(self, n_networks: int = 1) -> Cost:
+        """Give the price of the method; the mean logits of an ensemble cost a pass per network."""
+        n_rows = sum(len(values) for values in self.scores.values())
+        probes = self.method.probes()
+        is_of_first = probes or self.method.all_needs & (Needs.FEATURES | Needs.HEAD | Needs.LAYERS)
+        return Cost(
+            forwards=(1 if is_of_first else n_networks) + sum(p.forwards for p in probes),
+            backwards=sum(probe.backwards for probe in probes),
+            fit_seconds=round(self.fit_seconds, 6),
+            microseconds_per_sample=round(1e6 * self.score_seconds / max(n_rows, 1), 3),
+            state_bytes=state_bytes(self.method),
+        )
+
+
+def fitted(
+    name: str, method: Method, known: ClassifierOutputs, validation: ClassifierOutputs | None
+) -> Contestant:
+    """Fit a method and note how long it took."""
+    start = time.process_time()
+    method.fit(known, validation)
+    return Contestant(name, method, time.process_time() - start)
+
+
+def state_bytes(method: Method) -> int:
+    """Give the memory of what a method learned, its own and that of the one it hands over to."""
+    then = getattr(method, "then", None)
+    own = sum(_bytes(value) for value in method.state().values())
+    return own + (state_bytes(then) if isinstance(then, Method) else 0)
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, Tensor):
+        return value.nbytes
+    if isinstance(value, Mapping):
+        return sum(_bytes(each) for each in value.values())
+    return 8
+
+
+# stage, images done of it, images of it in all
+Progress = Callable[[str, int, int], None]
+POOLED = Needs.LAYERS | Needs.LATENT | Needs.SHORTCUTS
+
+
+@dataclass(eq=False)
+class Account:
+    """What passes cost, and the images that could not be used."""
+
+    settings: Settings
+    store: OutputStore | None = None
+    on_progress: Progress | None = None
+    broken: list[tuple[str, BrokenImage]] = field(default_factory=list)
+    count: PassCount = PassCount(0, 0, 0)  # noqa: RUF009 - a tuple
+    n_bytes: int = 0
+
+    def mover(self, name: str, total: int) -> Callable[[int], None]:
+        """Give what extraction tells of images done, for the part of this name."""
+        n_done = 0
+
+        def move(n: int) -> None:
+            nonlocal n_done
+            n_done += n
+            if self.on_progress is not None:
+                self.on_progress(name, n_done, total)
+
+        return move
+
+    def enter(self, name: str, extracted: Extracted[Any]) -> None:
+        """Note what a pass over a part gave and cost; a part without any image is refused."""
+        new = [(name, each) for each in extracted.broken]
+        seen = {(part, each.image_id) for part, each in self.broken}
+        self.broken += [(part, each) for part, each in new if (part, each.image_id) not in seen]
+        self.count = PassCount(*map(sum, zip(self.count, extracted.passes, strict=True)))
+        self.n_bytes += extracted.n_bytes
+        if extracted.broken and not extracted.n_images:
+            raise InvalidDataError(
+                f"None of the {len(extracted.broken)} images of {name} could be used; the first "
+                f"is broken because {extracted.broken[0].reason}."
+            )
+
+
+@dataclass(eq=False)
+class Passes:
+    """Runs the networks over data sets, each image once for everything asked of it.
+
+    With several networks the outputs are those of the ensemble: logits are the mean logits,
+    features and head those of the first network.
+    """
+
+    networks: Sequence[Classifier]
+    account: Account
+
+    def outputs(
+        self, name: str, dataset: Dataset, *, probes: Sequence[Probe] = (), layers: bool = False
+    ) -> ClassifierOutputs:
+        """Give the outputs of a set; broken images are noted under its name and left out."""
+        first = self._run(self.networks[0], name, dataset, probes, layers=layers)
+        if len(self.networks) == 1:
+            return first
+        others = [self._run(each, name, dataset, (), layers=False) for each in self.networks[1:]]
+        return join_members(_of_common_images([first, *others]))
+
+    def nothing(self) -> ClassifierOutputs:
+        """Give the outputs of no image."""
+        return ClassifierOutputs.empty(len(self.networks[0].class_names), self.networks[0].head)
+
+    def _run(
+        self,
+        network: Classifier,
+        name: str,
+        dataset: Dataset,
+        probes: Sequence[Probe],
+        *,
+        layers: bool,
+    ) -> ClassifierOutputs:
+        extracted = extract(
+            network,
+            dataset,
+            probes=probes,
+            layers=layers,
+            settings=self.account.settings,
+            store=self.account.store,
+            on_progress=self.account.mover(name, len(dataset.image_ids)),
+        )
+        self.account.enter(name, extracted)
+        return extracted.outputs
+
+
+def _of_common_images(parts: Sequence[ClassifierOutputs]) -> list[ClassifierOutputs]:
+    """Keep the images that every network could use."""
+    common = set.intersection(*(set(part.image_ids) for part in parts))
+    return [
+        part[torch.tensor([i in common for i in part.image_ids], dtype=torch.bool)]
+        for part in parts
+    ]
+
+
+def wants_layers(methods: Iterable[Method]) -> bool:
+    """Whether any method looks at pooled layer features."""
+    return any(POOLED & method.all_needs for method in methods)
+
+
+def distinct(probes: Iterable[Probe]) -> tuple[Probe, ...]:
+    """Each probe once, however many methods ask for it."""
+    return tuple({probe.key: probe for probe in probes}.values())
+
+
+def probes_to_fit(methods: Iterable[Method], part: str) -> tuple[Probe, ...]:
+    """What must be recorded of the `known` or the `validation` part before methods are fitted."""
+    return distinct(p for m in methods for p in m.probes_to_fit(part))
 
 
 @runtime_checkable

@@ -11,12 +11,11 @@ from PIL import Image, ImageDraw
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.containers.dataset import Dataset
 from incognita.errors import InvalidDataError
-from incognita.evaluation.detector_metrics import Decided
+from incognita.evaluation.detector_metrics import BoxSet, Decided
 from incognita.evaluation.parts import tested_parts
 from incognita.files import replacing
 from incognita.results.scored_sets import KNOWN, SHIFTED
 from incognita.results.store import plain_name
-from incognita.running.box_sets import BoxSet
 
 COLUMNS, ROWS, SIDE, MARGIN, STRIP = 4, 3, 300, 8, 40
 PAPER, INK = (250, 250, 248), (30, 30, 30)

@@ -1,20 +1,71 @@
 """What evaluations of classifiers and of detectors share: titles, identities, what is stored."""
 
+import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from torch import Tensor
+
+from incognita._version import __version__
 from incognita.benchmarks.benchmark import Benchmark
+from incognita.evaluation.fit_and_score import Account
 from incognita.evaluation.parts import learned_parts, tested_parts
 from incognita.evaluation.select_methods import Asked
 from incognita.methods.method import Method
+from incognita.models.fingerprints import describe_callable
 from incognita.results.method_result import TUNED, MethodResult
 from incognita.results.store import ResultStore
-from incognita.running.method_identity import code_of, describe
-from incognita.running.passes import Account
 
 if TYPE_CHECKING:
     import polars
+
+
+def code_of(method: Method) -> str:
+    """Give what changes when a method's own code does: our version, or a hash of its class."""
+    kind, then = type(method), getattr(method, "then", None)
+    is_ours = kind.__module__.startswith("incognita.")
+    own = f"incognita {__version__}" if is_ours else describe_callable(kind)
+    return f"{own}, {code_of(then)}" if isinstance(then, Method) else own
+
+
+def describe(method: Method) -> dict[str, Any]:
+    """Give the parameters of a method and of the one it hands over to, as JSON can hold them."""
+    own = {name: _plain(value) for name, value in method.parameters().items()}
+    then = getattr(method, "then", None)
+    return own | {"then": {then.title: describe(then)}} if isinstance(then, Method) else own
+
+
+def _plain(value: Any) -> Any:
+    """Write a value of any kind so that JSON can hold it and another value is written otherwise."""
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, np.ndarray | Tensor):
+        data = np.ascontiguousarray(
+            value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+        )
+        return f"array {data.dtype} {list(data.shape)} {sha256(data.tobytes()).hexdigest()[:16]}"
+    is_number = isinstance(value, int | float) and math.isfinite(value)
+    return value if value is None or is_number or isinstance(value, str) else repr(value)
+
+
+def provenance_of_now() -> dict[str, Any]:
+    """Give versions, the command and the time."""
+    return {
+        "incognita": __version__,
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+        "command": " ".join(sys.argv),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
 
 Stored = dict[str, tuple[MethodResult, "polars.DataFrame"]]
 

@@ -1,23 +1,22 @@
 """Which methods to run: from what people type to methods that this model can feed."""
 
-import ast
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from incognita.calls import parse_call, split_calls
 from incognita.containers.needs import GramRows, Needs, Numerators, Probe, RankOneRemoved
 from incognita.errors import InvalidDataError
 from incognita.methods import list_methods, load_method
 from incognita.methods.method import Method
-from incognita.methods.parse import Part, build_chain
+from incognita.methods.parse import build_chain
 from incognita.results.method_result import TUNED
 
 Methods = str | Method | Sequence[str | Method] | Mapping[str, Method]
 
+_EXAMPLE = "msp, react+knn or knn(k=10)"
 _HOW_TO_GIVE = "give all, names such as 'msp, react+knn', methods, or a mapping of names to methods"
 _MAPPING = "give a mapping of names to methods, such as {'first': …, 'second': …}"
-_TOKENS = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|.""", re.DOTALL)  # quotes stay whole
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ def ask(methods: Methods, offer: Offer) -> Asked:
 def _given(methods: Methods) -> list[Any] | Mapping[str, Any]:
     """Give what came as a list or as a mapping."""
     if isinstance(methods, str):
-        return split_names(methods)
+        return [name for name in split_calls(methods) if name]
     if isinstance(methods, Mapping):
         return methods
     if isinstance(methods, Sequence):
@@ -187,15 +186,6 @@ def _checked_title(name: Any) -> str:
     return name
 
 
-def split_names(text: str) -> list[str]:
-    """Cut a list at its commas, but not inside brackets or quotes.
-
-    >>> split_names("msp, knn(k=10), oodl(nu=0.1, kernel='rbf')")
-    ['msp', 'knn(k=10)', "oodl(nu=0.1, kernel='rbf')"]
-    """
-    return [part for part in _cut(text, ",") if part]
-
-
 def make(text: str) -> Method:
     """Make a method from its name, with parameters in brackets where some are given.
 
@@ -204,40 +194,10 @@ def make(text: str) -> Method:
     >>> make("react(percentile=95)+knn(k=10)").then.k
     10
     """
-    return build_chain([_part(each, text) for each in _cut(text, "+")])
-
-
-def _cut(text: str, mark: str) -> list[str]:
-    parts, depth = [""], 0
-    for token in _TOKENS.findall(text):
-        depth += (token in tuple("([{")) - (token in tuple(")]}"))
-        if token == mark and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += token
-    return [part.strip() for part in parts]
-
-
-def _part(text: str, whole: str) -> Part:
-    match = re.fullmatch(r"([\w-]+)(?:\((.*)\))?", text, re.DOTALL)
-    if match is None:
+    calls = [parse_call(part, kind="method", example=_EXAMPLE) for part in split_calls(text, "+")]
+    if extra := next((call for call in calls if call.arguments), None):
         raise InvalidDataError(
-            f"{whole!r} is not the name of a method; write msp, react+knn or knn(k=10)."
+            f"Expected parameters of {extra.name} by name, got {extra.arguments[0]!r:.80}. "
+            f"Write {_EXAMPLE}."
         )
-    return match[1], None if match[2] is None else _parameters(match[2])
-
-
-def _parameters(text: str) -> dict[str, Any]:
-    try:
-        call = ast.parse(f"f({text})", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args or any(k.arg is None for k in call.keywords):
-            raise ValueError("a parameter is written name=value")
-        names = [str(each.arg) for each in call.keywords]
-        if repeated := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"{repeated[0]} is given twice")
-        return {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        reason = error.msg if isinstance(error, SyntaxError) else error
-        raise InvalidDataError(
-            f"({text}) are no parameters: {reason}; write them as (k=10, name='text')."
-        ) from None
+    return build_chain([(c.name, c.parameters if c.has_brackets else None) for c in calls])

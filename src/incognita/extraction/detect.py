@@ -10,7 +10,7 @@ import numpy as np
 from incognita.containers.boxes import Detections
 from incognita.containers.dataset import ArrayDataset
 from incognita.errors import InvalidDataError
-from incognita.extraction.extract_boxes import extract_boxes
+from incognita.extraction.extract import extract_boxes
 from incognita.formats.images import load_image
 from incognita.models.detector import finds_objects
 from incognita.models.wrap_detector import wrap_detector

@@ -16,9 +16,9 @@ from torch.nn.functional import log_softmax
 from incognita.containers.needs import PerturbedCopy
 from incognita.errors import InvalidDataError
 from incognita.extraction.adapter_checks import FoundChecks
+from incognita.extraction.classifier_pass import exact_on, restoring
 from incognita.extraction.feature_maps import pool_boxes
 from incognita.extraction.image_loader import Inputs
-from incognita.extraction.module_state import exact_on, restoring
 from incognita.extraction.settings import LAYERS, OUTPUTS, PassCount, Settings, Wanted
 from incognita.extraction.shards import Columns, Recorded
 from incognita.models.detector import Detector, DetectorForward, FoundBoxes, Prepared

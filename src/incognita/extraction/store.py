@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from incognita import __version__
+from incognita._version import __version__
 from incognita.containers.dataset import Dataset
 from incognita.extraction.settings import Settings, ShardGroup, Unit
 

@@ -40,8 +40,7 @@ from incognita.extraction.shards import Progress, Runnable, ShardRunner
 from incognita.extraction.store import HeldShards, OutputStore, StoredShards
 from incognita.models.classifier import Classifier
 from incognita.models.detector import Detector, finds_objects
-from incognita.models.importing import importable
-from incognita.models.sending import source_of
+from incognita.models.fingerprints import importable, source_of
 
 _MOST_THREADS = 8
 

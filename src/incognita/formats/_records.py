@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from incognita.errors import InvalidDataError
+from incognita.files import RepeatedKeyObject
 from incognita.shapes import Bool, Float, Int, Shaped
 
 Refuse = Callable[[int, str], InvalidDataError]
@@ -19,23 +20,6 @@ _ABSENT = object()
 _NUMERIC = {int, float}  # by exact type: a bool is an int too, but no number
 _shorten = Repr()
 _shorten.maxstring = _shorten.maxother = 60
-
-
-class RepeatedKeyObject(dict[str, Any]):
-    """A JSON object that holds a key twice; `json` would drop the first value without a word."""
-
-    repeated: str
-
-
-def object_from_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object, and mark it if a key is repeated."""
-    record = dict(pairs)
-    if len(record) == len(pairs):
-        return record
-    marked = RepeatedKeyObject(record)
-    keys = [key for key, _ in pairs]
-    marked.repeated = next(key for key in keys if keys.count(key) > 1)
-    return marked
 
 
 def refusal(path: Path, kind: str, index: int, problem: str) -> InvalidDataError:

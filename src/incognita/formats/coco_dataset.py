@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from incognita.benchmarks.readers.coco_classes import CategoryRoles
 from incognita.containers._checks import check_rows
 from incognita.containers.boxes import BoxTruth
 from incognita.errors import InvalidDataError
-from incognita.formats.class_roles import ClassMap
+from incognita.formats.class_roles import CategoryRoles, ClassMap
 from incognita.formats.coco_annotations import CocoTables, load_tables, read_truth
 from incognita.formats.images import FileDataset, are_present
 from incognita.shapes import Bool, Float, Shaped

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from incognita.errors import InvalidDataError
-from incognita.files import load_json, replacing_text
-from incognita.formats._records import Records, RepeatedKeyObject, object_from_pairs
+from incognita.files import RepeatedKeyObject, load_json, object_from_pairs, replacing_text
+from incognita.formats._records import Records
 
 ImageId = int | str
 Record = Mapping[str, Any]

@@ -5,10 +5,91 @@ holds `low <= confidence < high`. Whoever wants other ends moves the edges by on
 beyond the last bin is summed in a place of its own behind it.
 """
 
+from typing import NamedTuple
+
 import numba
 import numpy as np
 
 Array = np.ndarray
+
+
+class Sums(NamedTuple):
+    """What the detections so far add up to, one entry per replicate."""
+
+    found: Array
+    wrong: Array
+    loss: Array
+
+
+@numba.njit(inline="always")
+def _add(sums: Sums, weights: Array, image: int, is_hit: int, iou: float) -> None:
+    for r in range(sums.found.size):
+        w = weights[image, r]
+        if is_hit:
+            sums.found[r] += w
+            sums.loss[r] += w * (1.0 - iou)
+        else:
+            sums.wrong[r] += w
+
+
+@numba.njit(inline="always")
+def _note_best(best: Array, sums: Sums, n_truth: Array, scale: float, confidence: float) -> None:
+    """Keep the LRP of cutting here where it is the smallest so far."""
+    for r in range(n_truth.size):
+        found, wrong, loss = sums.found[r], sums.wrong[r], sums.loss[r]
+        lrp = (loss * scale + wrong + n_truth[r] - found) / (n_truth[r] + wrong)
+        if found > 0 and lrp < best[r, 0]:  # not on an image of weight zero
+            best[r, 0] = lrp
+            best[r, 1] = confidence
+            best[r, 2] = loss / found
+            best[r, 3] = wrong / (found + wrong)
+            best[r, 4] = 1.0 - found / n_truth[r]
+
+
+@numba.njit(inline="always")
+def _finish(best: Array, found: Array, n_truth: Array) -> None:
+    for r in range(n_truth.size):
+        if n_truth[r] == 0:
+            best[r, :] = np.nan
+        elif found[r] == 0:
+            best[r, :] = np.nan
+            best[r, 0] = 1.0
+            best[r, 4] = 1.0
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def optimal_lrp(
+    by_label: Array, starts: Array, flags: Array, ious: Array, confidence: Array, images: Array,
+    weights: Array, n_truth: Array, tau: float, at_ties: bool,
+) -> Array:  # fmt: skip
+    """Smallest LRP of every label under every column of image weights.
+
+    Gives arrays [labels, replicates, 5]: the LRP, the confidence it is reached at, the mean
+    1 - IoU, 1 - precision and 1 - recall there. `at_ties` looks inside groups of equal confidence
+    as well. A label without any true positive has LRP 1, recall 0, and no confidence.
+    """
+    n_labels, n_replicates = n_truth.shape
+    best = np.full((n_labels, n_replicates, 5), np.inf)
+    scale = 1.0 / (1.0 - tau)
+    ignored_word = flags.shape[1] // 2
+    for label in range(n_labels):
+        sums = Sums(np.zeros(n_replicates), np.zeros(n_replicates), np.zeros(n_replicates))
+        has_gained = False
+        for q in range(starts[label], starts[label + 1]):
+            i = by_label[q]
+            if not flags[i, ignored_word] & 1:
+                is_hit = flags[i, 0] & 1
+                has_gained |= is_hit != 0
+                _add(sums, weights, images[i], is_hit, ious[i])
+            is_inside = q + 1 < starts[label + 1] and confidence[by_label[q + 1]] == confidence[i]
+            # what is only wrong never lowers an error of at most one
+            if has_gained and (at_ties or not is_inside):
+                has_gained = False
+                _note_best(best[label], sums, n_truth[label], scale, confidence[i])
+        _finish(best[label], sums.found, n_truth[label])
+    return best
+
+
 NEAR = 1e-9
 
 

@@ -14,8 +14,7 @@ from incognita.errors import InvalidDataError
 from incognita.methods._shaping import Shaping, float64_logits
 from incognita.methods.method import Refit
 from incognita.methods.numerics.activations import check_percentiles, largest_of_row, scaling
-from incognita.methods.numerics.rows import by_chunk
-from incognita.methods.probe_columns import probe_column
+from incognita.methods.numerics.rows import by_chunk, probe_column
 
 
 @dataclass(eq=False)

@@ -13,8 +13,7 @@ from incognita.errors import InvalidDataError
 from incognita.methods._shaping import float64_logits
 from incognita.methods.method import Method
 from incognita.methods.numerics.rows import by_chunk, chunks, new_rows
-from incognita.methods.probabilities import one_minus_largest
-from incognita.methods.softmax import rows_at_once
+from incognita.methods.softmax import one_minus_largest, rows_at_once
 from incognita.shapes import Float
 
 MEMBERS = "members/logits"

@@ -16,9 +16,8 @@ from incognita.methods.numerics.mahalanobis_distance import (
     smallest_class_distance,
     whitened_classes,
 )
-from incognita.methods.numerics.rows import by_chunk
+from incognita.methods.numerics.rows import by_chunk, probe_column
 from incognita.methods.numerics.statistics import class_means, pooled_covariance, whitening
-from incognita.methods.probe_columns import probe_column
 from incognita.methods.softmax import check_positive
 from incognita.shapes import Float
 

@@ -12,8 +12,7 @@ from incognita.containers.needs import GramRows, Needs, Probe
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method, Refit
-from incognita.methods.numerics.rows import by_chunk, chunks
-from incognita.methods.probe_columns import probe_column, probe_columns
+from incognita.methods.numerics.rows import by_chunk, chunks, probe_column, probe_columns
 from incognita.shapes import Float
 
 _ROWS = 256  # rows of 5 x 2048 Gram statistics in float64 are 80 KiB each

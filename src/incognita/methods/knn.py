@@ -11,10 +11,11 @@ from torch import Tensor
 from incognita.containers.needs import Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.kernels.relations import keep_relations
+from incognita.kernels.neighbors import keep_relations
 from incognita.methods.method import Method, Refit
-from incognita.methods.neighbor_candidates import Bank, float32_error
 from incognita.methods.numerics.neighbor_search import (
+    Bank,
+    float32_error,
     inverse_lengths,
     kept_rows,
     kth_products,

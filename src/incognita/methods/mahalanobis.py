@@ -16,8 +16,11 @@ from incognita.errors import InvalidDataError
 from incognita.methods.method import Method, Refit
 from incognita.methods.numerics.class_gaussians import class_distances, fit_classes, join_classes
 from incognita.methods.numerics.mahalanobis_distance import (
+    RelativeDistances,
     WhitenedClasses,
     exact_whitened_classes,
+    relative_distances,
+    score_relative,
     smallest_class_distance,
     whitened_classes,
 )
@@ -30,11 +33,6 @@ from incognita.methods.numerics.statistics import (
     pooled_covariance,
     whitening,
     whitening_and_dropped,
-)
-from incognita.methods.relative_distances import (
-    RelativeDistances,
-    relative_distances,
-    score_relative,
 )
 from incognita.shapes import Float, Int
 

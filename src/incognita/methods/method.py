@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, fields, replace
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from incognita.containers.needs import Needs, Probe
+from incognita.containers.needs import GramRows, MahalanobisStep, Needs, Probe, RankOneRemoved
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.shapes import Float
@@ -204,3 +204,35 @@ def _need_of_layer(name: str) -> Needs:
 def _named(outputs: ClassifierOutputs, start: str) -> list[Tensor] | None:
     """Give the layers whose names begin so, or None."""
     return [t for name, t in (outputs.layers or {}).items() if name.startswith(start)] or None
+
+
+_INNER = Needs.LAYERS | Needs.LATENT | Needs.SHORTCUTS
+_PROBES_OF_LAYERS = (GramRows, MahalanobisStep, RankOneRemoved)
+
+
+class Family(StrEnum):
+    """What a method looks at, in the words of FindMeIfYouCan, section 5.2.
+
+    OUTPUT: the logits. FEATURE: the vector before the head. MIXED: that vector together with the
+    logits or the head. LATENT: layers before it.
+    """
+
+    OUTPUT = "output-based"
+    FEATURE = "feature-space"
+    MIXED = "mixed"
+    LATENT = "latent-space"
+
+
+def family_of(method: Method) -> Family:
+    """Tell the family of a method by what it needs; one that hands over needs both.
+
+    >>> from incognita.methods import load_method
+    >>> [str(family_of(load_method(name))) for name in ("energy", "knn", "vim", "lard")]
+    ['output-based', 'feature-space', 'mixed', 'latent-space']
+    """
+    needs = method.all_needs
+    if needs & _INNER or any(isinstance(probe, _PROBES_OF_LAYERS) for probe in method.probes()):
+        return Family.LATENT
+    if not needs & (Needs.FEATURES | Needs.HEAD):
+        return Family.OUTPUT
+    return Family.MIXED if needs & (Needs.LOGITS | Needs.HEAD) else Family.FEATURE

@@ -13,10 +13,8 @@ from incognita.containers.needs import InputStep, Needs, Numerators, Probe
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method
-from incognita.methods.numerics.rows import by_chunk
-from incognita.methods.probabilities import one_minus_largest
-from incognita.methods.probe_columns import probe_column
-from incognita.methods.softmax import check_positive
+from incognita.methods.numerics.rows import by_chunk, probe_column
+from incognita.methods.softmax import check_positive, one_minus_largest
 from incognita.shapes import Float
 
 

@@ -12,8 +12,7 @@ from incognita.containers.needs import Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method, Refit
-from incognita.methods.numerics.rows import by_chunk
-from incognita.methods.sampling import drawn_rows
+from incognita.methods.numerics.rows import by_chunk, drawn_rows
 from incognita.methods.softmax import check_positive
 from incognita.shapes import Float
 

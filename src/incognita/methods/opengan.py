@@ -21,8 +21,7 @@ from incognita.methods.numerics.perceptrons import (
     standardizing,
     tensors_of,
 )
-from incognita.methods.numerics.rows import by_chunk, chunks
-from incognita.methods.sampling import drawn_rows
+from incognita.methods.numerics.rows import by_chunk, chunks, drawn_rows
 from incognita.methods.softmax import check_positive
 from incognita.shapes import Float
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from incognita.calls import check_types
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.methods import METHODS
 from incognita.methods.method import Method
-from incognita.methods.parameter_types import check_types
 
 # a word between two plus signs, and the parameters in the brackets behind it, if it has brackets
 Part = tuple[str, Mapping[str, Any] | None]

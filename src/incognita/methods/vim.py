@@ -12,9 +12,9 @@ from incognita.containers.needs import Needs
 from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method, Refit
+from incognita.methods.numerics.mahalanobis_distance import centered, narrow_product
 from incognita.methods.numerics.rows import by_chunk
 from incognita.methods.numerics.statistics import overall_covariance
-from incognita.methods.products import centered, narrow_product
 from incognita.shapes import Float
 
 _SMALL = 2**16  # multiplications per row below which float64 costs nothing worth saving

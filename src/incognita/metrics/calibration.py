@@ -18,7 +18,7 @@ import numpy as np
 from incognita.containers._checks import check_class_ids, check_rows
 from incognita.errors import InvalidDataError
 from incognita.kernels.confidence import bin_gaps, weighted_bin_sums
-from incognita.metrics.calibration_rules import D_ECE, PAPER, CalibrationRule, Empty
+from incognita.metrics.conventions import D_ECE, PAPER_CALIBRATION, CalibrationRule, Empty
 from incognita.metrics.matching import MatchTable
 from incognita.metrics.measure import (
     Measure,
@@ -52,7 +52,7 @@ def laece(
     *,
     class_ids: Int[np.ndarray, "n"],
     n_classes: int,
-    rule: CalibrationRule = PAPER,
+    rule: CalibrationRule = PAPER_CALIBRATION,
     has_truth: Bool[np.ndarray, "classes"] | None = None,
 ) -> float:
     """LaECE of detections given as columns.
@@ -85,7 +85,7 @@ def laece_of(
     table: MatchTable,
     n_known: int,
     *,
-    rule: CalibrationRule = PAPER,
+    rule: CalibrationRule = PAPER_CALIBRATION,
     weights: Float[np.ndarray, "images replicates"] | None = None,
 ) -> Measure:
     """LaECE of matched detections of known classes."""
@@ -102,7 +102,7 @@ def laace_of(
     table: MatchTable,
     n_known: int,
     *,
-    rule: CalibrationRule = PAPER,
+    rule: CalibrationRule = PAPER_CALIBRATION,
     weights: Float[np.ndarray, "images replicates"] | None = None,
 ) -> Measure:
     """LaACE: the mean distance between confidence and quality, class by class, without bins.

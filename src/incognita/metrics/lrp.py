@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from incognita.errors import InvalidDataError
-from incognita.kernels.lrp import optimal_lrp as optimal_lrp_kernel
+from incognita.kernels.confidence import optimal_lrp as optimal_lrp_kernel
 from incognita.metrics.matching import MatchTable
 from incognita.metrics.measure import (
     Measure,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from incognita.errors import InvalidDataError
-from incognita.kernels.sums import weighted_sums
+from incognita.kernels.precision_recall import weighted_sums
 from incognita.shapes import Bool, Float, Int, Real
 
 

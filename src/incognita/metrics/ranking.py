@@ -20,13 +20,14 @@ import numpy as np
 from incognita.errors import InvalidDataError
 from incognita.kernels.ranking import LANES, sweep_replicates, sweep_scores, sweep_weights
 from incognita.metrics._scores import (
+    TieGroups,
     as_scores,
     as_truth,
     as_weights,
     check_share,
     check_weights,
+    tie_groups,
 )
-from incognita.metrics.tie_groups import TieGroups, tie_groups
 from incognita.shapes import Bool, Float, Float64, Real
 
 RECALL = 0.95

@@ -5,11 +5,13 @@ not listed: nothing is invented for it.
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from incognita.metrics import calibration, calibration_rules, conventions
+from incognita.containers.boxes import BoxTruth, Detections
+from incognita.metrics import calibration, conventions
 from incognita.metrics.conventions import (
     AREA,
     FMIYC_AREA,
@@ -17,18 +19,26 @@ from incognita.metrics.conventions import (
     POINTS_11,
     POINTS_101,
     AveragePrecisionRule,
+    Matching,
 )
-from incognita.metrics.detection import average_precision, coco_measures
+from incognita.metrics.detection import (
+    COCO_AREAS,
+    COCO_THRESHOLDS,
+    average_precision,
+    coco_measures,
+)
 from incognita.metrics.lrp import lrp_error, optimal_lrp
-from incognita.metrics.matching import MatchTable
+from incognita.metrics.matching import MatchTable, match, match_superclasses
 from incognita.metrics.measure import Measure
 from incognita.metrics.open_set import (
     NO_UNKNOWN_OBJECT,
+    UnknownOverlaps,
     images_without_detection,
     mean_average_precision,
     normalized_open_set_error,
     open_set_error_by_detections,
     open_set_error_by_objects,
+    overlap_unknown,
     unknown_average_precision,
     unknown_objects_without_detection,
     unknown_precision,
@@ -36,8 +46,57 @@ from incognita.metrics.open_set import (
     wilderness_impact,
     wilderness_ratio,
 )
-from incognita.running.evidence import Evidence
 from incognita.shapes import Float
+
+
+class Evidence:
+    """Detections and truth, matched in every way the metrics need."""
+
+    def __init__(self, detections: Detections, truth: BoxTruth) -> None:
+        self.detections = detections
+        self.truth = truth
+        self.n_known = truth.classes.n_known
+        self._tables: dict[tuple[str, float], MatchTable] = {}
+        self._overlaps: dict[str, UnknownOverlaps] = {}
+
+    def table(self, convention: Matching, iou: float = 0.5) -> MatchTable:
+        """Match class by class at one IoU."""
+        key = (convention.name, iou)
+        if key not in self._tables:
+            self._tables[key] = match(
+                self.detections, self.truth, convention=convention, thresholds=(iou,)
+            )
+        return self._tables[key]
+
+    def overlaps(self, convention: Matching) -> UnknownOverlaps:
+        """Which detections lie on unknown objects."""
+        if convention.name not in self._overlaps:
+            self._overlaps[convention.name] = overlap_unknown(
+                self.detections, self.truth, convention=convention
+            )
+        return self._overlaps[convention.name]
+
+    @cached_property
+    def coco(self) -> MatchTable:
+        """Class by class at COCO's ten IoU thresholds and four ranges of areas."""
+        return match(
+            self.detections,
+            self.truth,
+            convention=conventions.COCO,
+            thresholds=COCO_THRESHOLDS,
+            areas=COCO_AREAS,
+        )
+
+    @cached_property
+    def class_agnostic(self) -> MatchTable:
+        """Everything as one class."""
+        return match(self.detections, self.truth, convention=conventions.COCO, class_wise=False)
+
+    @cached_property
+    def superclasses(self) -> MatchTable:
+        """Unknown objects under the name unknown or that of a relative."""
+        return match_superclasses(self.detections, self.truth)
+
 
 Weights = Float[np.ndarray, "images replicates"]
 Named = Iterator[tuple[str, str, Measure]]
@@ -174,15 +233,15 @@ def localization_recall_precision(
         yield "lrp_false_positive", rule.name, lrp.false_positive
         yield "lrp_false_negative", rule.name, lrp.false_negative
         # the public codes cut groups of equal confidence apart, which no threshold can
-        inside = rule is not calibration_rules.PAPER
+        inside = rule is not conventions.PAPER_CALIBRATION
         best = optimal_lrp(table, evidence.n_known, weights=weights, inside_ties=inside)
         yield "optimal_lrp", rule.name, best.total
 
 
 RULES = (
-    (calibration_rules.PAPER, conventions.PAPER),
-    (calibration_rules.SAOD, conventions.COCO),
-    (calibration_rules.DETECTION_CALIBRATION, conventions.COCO),
+    (conventions.PAPER_CALIBRATION, conventions.PAPER),
+    (conventions.SAOD, conventions.COCO),
+    (conventions.DETECTION_CALIBRATION, conventions.COCO),
 )
 
 
@@ -192,10 +251,10 @@ def calibrated(evidence: Evidence, weights: Weights, *, tau: float | None) -> Na
     for rule, matching in RULES:
         table = evidence.table(matching, rule.tau if tau is None else tau)
         yield "laece", rule.name, calibration.laece_of(table, n_known, rule=rule, weights=weights)
-        if rule is not calibration_rules.SAOD:
+        if rule is not conventions.SAOD:
             laace = calibration.laace_of(table, n_known, rule=rule, weights=weights)
             yield "laace", rule.name, laace
             half = evidence.table(matching)
-            absent = rule is calibration_rules.DETECTION_CALIBRATION
+            absent = rule is conventions.DETECTION_CALIBRATION
             d_ece = calibration.d_ece_of(half, n_known, weights=weights, skips_absent=absent)
             yield "d_ece", rule.name, d_ece

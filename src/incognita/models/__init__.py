@@ -6,7 +6,7 @@ MODELS = Registry(
     "model",
     {
         "terra:classifier": "incognita.models.embedded.terra_classifier:load_terra_classifier",
-        "terra:detector": "incognita.models.wrapped_terra_detector:load_wrapped_terra_detector",
+        "terra:detector": "incognita.models.embedded.terra_detector:load_wrapped_terra_detector",
         "digits:classifier": "incognita.models.embedded.digits:load_digits_classifier",
     },
 )

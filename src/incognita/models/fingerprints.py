@@ -4,16 +4,118 @@ import dis
 import functools
 import hashlib
 import inspect
+import pickle
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from hashlib import sha256
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from incognita.errors import InvalidDataError, MissingDataError
 from incognita.models.preprocessing import FromPIL, Preprocessing
+
+
+@contextmanager
+def importable(path: Path | None) -> Iterator[ModuleType | None]:
+    """Import a file for the time being; files beside it can be imported while this lasts.
+
+    The module stays known under a private name made of its path, as pickled objects of its classes
+    need it; the search path is left as it was.
+    """
+    if path is None:
+        yield None
+        return
+    folder = str(path.parent)
+    sys.path.insert(0, folder)
+    try:
+        yield _imported(path)
+    finally:
+        sys.path.remove(folder)
+
+
+def _imported(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise MissingDataError(f"There is no file at {path}; check the path.")
+    name = f"_incognita_file_{path.stem}_{sha256(str(path).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InvalidDataError(f"{path} is no Python file; name one that ends in .py.")
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise InvalidDataError(
+            f"{path} could not be imported: {type(error).__name__}: {error}; run it by itself."
+        ) from error
+    return module
+
+
+# of adapters of the user's own; by class, because other rules make another object
+_SOURCES: WeakKeyDictionary[type, Path] = WeakKeyDictionary()
+
+
+class Sendable:
+    """What an adapter inherits so that worker processes can have it.
+
+    `source` is the file of the user that its network comes from, which a worker must import first.
+    """
+
+    name: str
+    source: Path | None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Sendable":
+        """Copy within this process, where a lambda as preprocessing is no hindrance."""
+        copy = object.__new__(type(self))
+        memo[id(self)] = copy
+        copy.__dict__.update(deepcopy(self.__dict__, memo))
+        return copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle together with the file that defines the network."""
+        try:
+            # the class too: it may stand in the file that must be imported before
+            return _unpickled, (self.source, pickle.dumps((type(self), self.__dict__)))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise InvalidDataError(
+                f"{self.name} cannot be sent to another process ({error}); define its network and "
+                f"preprocessing at the top of a file, not in a function or as a lambda."
+            ) from error
+
+
+def note_source(model: object, path: Path) -> None:
+    """Remember the file of the user that a model comes from."""
+    if isinstance(model, Sendable):
+        model.source = path
+    else:
+        _SOURCES[type(model)] = path
+
+
+def source_of(model: object) -> Path | None:
+    """Give the file that another process must import before it can have the model, if any."""
+    return model.source if isinstance(model, Sendable) else _SOURCES.get(type(model))
+
+
+def _unpickled(source: Path | None, state: bytes) -> Sendable:
+    with importable(source):
+        kind, attributes = pickle.loads(state)
+        adapter: Sendable = object.__new__(kind)
+        adapter.__dict__.update(attributes)
+    return adapter
+
 
 # code of these changes with a version, not with an edit of the user
 _LIBRARIES = {"torch", "torchvision", "timm", "transformers", "ultralytics"}

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from incognita.errors import InvalidDataError, MissingDataError, unknown_name
-from incognita.models.options import ModelOptions
+from incognita.models.load import ModelOptions
 from incognita.models.preprocessing import FromPIL, Preprocessing
 from incognita.models.weights_io import load_weights, read_weights
 from incognita.models.wrap_classifier import WrappedClassifier, wrap_classifier

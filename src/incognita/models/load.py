@@ -1,6 +1,7 @@
 """From what people type behind `--model` to a classifier or a detector."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,32 @@ from incognita.errors import IncognitaError, InvalidDataError, unknown_name
 from incognita.models import MODELS
 from incognita.models.classifier import Classifier
 from incognita.models.detector import Detector
-from incognita.models.importing import importable
-from incognita.models.options import ModelOptions
-from incognita.models.sending import note_source
+from incognita.models.fingerprints import importable, note_source
 from incognita.models.weights_io import load_weights
 from incognita.models.wrap_classifier import wrap_classifier
 from incognita.models.wrap_detector import is_detector, wrap_detector
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What `load_model` was told; None leaves it to the model (see there)."""
+
+    weights: Path | None = None
+    class_names: tuple[str, ...] | None = None
+    preprocess: Callable[..., Any] | None = None
+    layers: tuple[str, ...] | None = None
+    example: Tensor | None = None
+
+    @property
+    def latent(self) -> str | None:
+        """The layer of a detector that LaRD reads: the first."""
+        return self.layers[0] if self.layers else None
+
+    @property
+    def shortcuts(self) -> tuple[str, ...] | None:
+        """The layers of a detector that SAFE reads: those behind the first."""
+        return (self.layers or ())[1:] or None
+
 
 _LIBRARIES = {
     "timm": "incognita.models.from_timm:load_timm",

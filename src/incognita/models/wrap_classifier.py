@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.models.classifier import Forward
-from incognita.models.fingerprints import describe_callable, hash_weights
+from incognita.models.fingerprints import Sendable, describe_callable, hash_weights
 from incognita.models.introspection.head import (
     Place,
     could_be_head,
@@ -22,13 +22,17 @@ from incognita.models.introspection.head import (
     head_of,
     take_logits,
 )
+from incognita.models.introspection.hooks import (
+    Change,
+    Tap,
+    attach_input,
+    attach_output,
+    bare,
+    evaluating,
+)
 from incognita.models.introspection.layers import find_layers, tap_layers
 from incognita.models.introspection.trace import Trace, trace
-from incognita.models.modes import evaluating
 from incognita.models.preprocessing import Preprocessing
-from incognita.models.replicas import bare
-from incognita.models.sending import Sendable
-from incognita.models.taps import Change, Tap, attach_input, attach_output
 from incognita.shapes import Float, Shaped
 
 

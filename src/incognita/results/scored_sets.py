@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from incognita.shapes import Float64, Int
+from incognita.shapes import Float, Float64, Int
 
 Scores = Mapping[str, Float64[np.ndarray, "n"]]
 KNOWN, SHIFTED, TEST = "known", "shifted", "test"  # two groups, and the set of known images
@@ -43,3 +43,10 @@ def known_sets(sets: Sequence[ScoredSet], *, with_shifted: bool = False) -> list
     """Give the sets that count as known; with shifted ones in the full-spectrum setting."""
     groups = (KNOWN, SHIFTED) if with_shifted else (KNOWN,)
     return [each for each in sets if each.group in groups]
+
+
+Replicates = Float[np.ndarray, "replicates"]
+
+
+# (metric, split) -> the value, then its bootstrap replicates
+Measured = dict[tuple[str, str], Replicates]

@@ -7,9 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from incognita.benchmarks.rule_files import list_rules, load_ids, load_rules, with_ids
 from incognita.benchmarks.splits.assign import build_splits
-from incognita.benchmarks.splits.rules import IdLists, SplitRules
+from incognita.benchmarks.splits.rules import (
+    IdLists,
+    SplitRules,
+    list_rules,
+    load_ids,
+    load_rules,
+    with_ids,
+)
 from incognita.benchmarks.splits.write import KNOWN, Build, Head, InputFile, relative, save_known
 from incognita.errors import MissingDataError
 from incognita.formats.coco_dataset import is_in_fold

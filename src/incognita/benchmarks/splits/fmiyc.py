@@ -24,8 +24,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from incognita.benchmarks.finding import find_definition
-from incognita.benchmarks.set_entries import UNKNOWN_GROUPS
+from incognita.benchmarks.definition import UNKNOWN_GROUPS
+from incognita.benchmarks.definition_files import find_definition
 from incognita.benchmarks.splits.assign import build_splits
 from incognita.benchmarks.splits.build import (
     CLASS_NAMES,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from incognita.benchmarks.terra.classes import TERRA_CLASSES, select_classes, terra_classes
-from incognita.benchmarks.terra.picture_sets import TerraPictures, check_request, set_name
+from incognita.benchmarks.terra.images import TerraPictures, check_request, set_name
 from incognita.benchmarks.terra.rendering import key_of, render_scene_of
 from incognita.containers.boxes import BoxTruth
 from incognita.containers.classes import Classes

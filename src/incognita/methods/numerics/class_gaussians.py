@@ -13,12 +13,12 @@ from torch import Tensor
 
 from incognita.methods.numerics.mahalanobis_distance import (
     WhitenedClasses,
+    centered,
     float32_if_right,
     smallest_class_distance,
     without_rough,
 )
 from incognita.methods.numerics.rows import chunks
-from incognita.methods.products import centered
 from incognita.shapes import Float, Int
 
 _FLOAT32_ERROR = 1e-6  # of the mean distance of the rows of the class

@@ -11,8 +11,133 @@ import torch
 from torch import Tensor
 
 from incognita.methods.numerics.rows import by_chunk
-from incognita.methods.products import centered, trapezoid, trapezoid_product
 from incognita.shapes import Float
+
+_ROWS_ALIKE = 16
+_COLUMNS = 96  # of a trapezoid multiplied at once; powers of two are slower
+
+
+def centered(rows: Float[Tensor, "n d"], shift: Float[Tensor, "d"]) -> Float[Tensor, "more d"]:
+    """Subtract the shift, in its type; add rows of zeros up to a multiple of 16.
+
+    A product of that many rows rounds each row alike, whatever rows stand beside it.
+
+    >>> centered(torch.ones(17, 2), torch.tensor([1.0, 3.0]))[16:18]
+    tensor([[ 0., -2.],
+            [ 0.,  0.]])
+    """
+    result = shift.new_empty(len(rows) + -len(rows) % _ROWS_ALIKE, rows.shape[1])
+    result[: len(rows)] = rows
+    result[: len(rows)] -= shift
+    result[len(rows) :] = 0
+    return result
+
+
+def narrow_product(
+    rows: Float[Tensor, "n d"], transposed: Float[Tensor, "few d"]
+) -> Float[Tensor, "n few"]:
+    """Multiply with few columns, given as rows; the other way round takes up to twice as long.
+
+    >>> narrow_product(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, 10.0]]))
+    tensor([[21.],
+            [43.]])
+    """
+    return (transposed @ rows.T).T
+
+
+def trapezoid(root: Float[Tensor, "d rank"]) -> Float[Tensor, "d rank"]:
+    """Turn the columns of a matrix among themselves until all above the diagonal is zero.
+
+    Lengths of rows multiplied with it stay as they are.
+
+    >>> trapezoid(torch.tensor([[3.0, 4.0], [0.0, 5.0]])).abs()
+    tensor([[5., 0.],
+            [4., 3.]])
+    """
+    turned: Tensor = torch.linalg.qr(root.T, mode="r").R.T.contiguous()
+    return turned
+
+
+def trapezoid_product(
+    rows: Float[Tensor, "n d"], root: Float[Tensor, "d rank"]
+) -> Float[Tensor, "n rank"]:
+    """Multiply with a matrix that is zero above its diagonal, leaving out most of the zeros.
+
+    >>> trapezoid_product(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 0.0], [4.0, 5.0]]))
+    tensor([[11., 10.]])
+    """
+    product = rows.new_empty(len(rows), root.shape[1])
+    for first in range(0, root.shape[1], _COLUMNS):
+        part = slice(first, first + _COLUMNS)
+        product[:, part] = rows[:, first:] @ root[first:, part]
+    return product
+
+
+_LEAST_SHARE = 1e-8  # of the distances; what changes them by less is left out
+_SHORT = 1e-9  # a whitened length that no distance feels
+
+
+class RelativeDistances(NamedTuple):
+    """Where the two distances differ, `offsets - 2 linear` and `weights * quadratic^2`."""
+
+    shift: Float[Tensor, "d"]
+    columns: Float[Tensor, "classes_and_few d"]  # as rows, linear ones, then quadratic ones
+    offsets: Float[Tensor, "classes"]
+    weights: Float[Tensor, "few"]
+
+
+def relative_distances(
+    means: Float[Tensor, "classes d"],
+    mean: Float[Tensor, "d"],
+    within: tuple[Float[Tensor, "d rank"], Float[Tensor, "d dropped"]],
+    overall: Float[Tensor, "d rank0"],
+    length: float,
+) -> RelativeDistances | None:
+    """Find the few directions in which the distances differ; None where they are not few.
+
+    Args:
+        means: Of the classes.
+        mean: Of all rows.
+        within: What whitens the covariance within classes, and the directions it leaves out.
+        overall: What whitens the covariance of all rows.
+        length: Of a usual row, after the mean is taken off.
+    """
+    root, dropped = within
+    rank = root.shape[1]
+    most = rank // 4 - len(means)
+    # coordinates of the second whitening in terms of the first, then of what that leaves out
+    first = (root / root.square().sum(dim=0)).T @ overall
+    second = dropped.T @ overall
+    sizes = second.norm(dim=1)
+    is_felt = sizes * length > _SHORT
+    if int(is_felt.sum()) > most:
+        return None
+    basis = torch.cat([root, dropped[:, is_felt] * sizes[is_felt]], dim=1)
+    both = torch.cat([first, second[is_felt] / sizes[is_felt, None]])
+    form = -(both @ both.T)
+    form.diagonal()[:rank] += 1
+    weights, turn = torch.linalg.eigh(form)
+    is_kept = weights.abs() > _LEAST_SHARE
+    if int(is_kept.sum()) > most:
+        return None
+    centers = (means - mean) @ root
+    columns = torch.cat([centers @ root.T, turn[:, is_kept].T @ basis.T])
+    return RelativeDistances(mean, columns, centers.square().sum(dim=1), weights[is_kept])
+
+
+def score_relative(
+    features: Float[Tensor, "n d"], classes: RelativeDistances
+) -> Float[Tensor, "n"]:
+    """Give the squared distance to the nearest class less that to all rows as one."""
+    shift, columns, offsets, weights = (tensor.to(features.device) for tensor in classes)
+
+    def difference(rows: Tensor) -> Tensor:
+        products = narrow_product(centered(rows, shift), columns)[: len(rows)]
+        linear, quadratic = products.tensor_split([len(offsets)], dim=1)
+        return (offsets - 2 * linear).amin(dim=1) + quadratic.square() @ weights
+
+    return by_chunk(difference, features, rows=_ROWS)
+
 
 _ROWS = 1024  # a block of distances to 1000 classes then stays in cache
 _SMALL = 2**16  # multiplications per row below which float64 costs nothing worth saving

@@ -7,7 +7,51 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from incognita.containers.needs import Probe
+from incognita.containers.outputs import ClassifierOutputs
+from incognita.errors import InvalidDataError
 from incognita.shapes import Float
+
+
+def drawn_rows(features: Float[Tensor, "n d"], most: int, *, seed: int) -> Float[Tensor, "drawn d"]:
+    """Give all rows, or `most` of them drawn evenly without replacement, in their order.
+
+    >>> drawn_rows(torch.arange(4.0)[:, None], 9, seed=0).flatten().tolist()
+    [0.0, 1.0, 2.0, 3.0]
+    >>> len(drawn_rows(torch.zeros(100, 2), 10, seed=0))
+    10
+    """
+    n = len(features)
+    if n <= most:
+        return features
+    rng = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(n, generator=rng)[:most].sort().values
+    return features[chosen.to(features.device)]
+
+
+def probe_columns(outputs: ClassifierOutputs, probe: Probe) -> dict[str, Tensor]:
+    """Give the columns of a probe by their short names, or say that it was not recorded."""
+    prefix = f"{probe.key}/"
+    columns = outputs.probes or {}
+    found = {name[len(prefix) :]: t for name, t in columns.items() if name.startswith(prefix)}
+    if not found:
+        raise InvalidDataError(
+            f"The outputs do not hold the probe {probe.key}; "
+            f"extract them with probes=method.probes()."
+        )
+    return found
+
+
+def probe_column(outputs: ClassifierOutputs, probe: Probe, column: str) -> Tensor:
+    """Give one column of a probe."""
+    found = probe_columns(outputs, probe)
+    if column not in found:
+        raise InvalidDataError(
+            f"The probe {probe.key} has no column {column!r} but {sorted(found)}; "
+            f"extract the outputs again with probes=method.probes()."
+        )
+    return found[column]
+
 
 ROWS = 4096
 _FILE_BACKED_FROM = 2**27  # bytes; a method may hold several tables

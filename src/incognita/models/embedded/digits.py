@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from incognita.models.preprocessing import Preprocessing
-from incognita.models.weight_files import WEIGHTS_FOLDER, load_weights, read_weights
+from incognita.models.weights_io import WEIGHTS_FOLDER, load_shipped_weights, read_shipped_weights
 from incognita.models.wrap_classifier import WrappedClassifier, wrap_classifier
 from incognita.shapes import Float
 
@@ -52,9 +52,9 @@ def load_digits_classifier() -> WrappedClassifier:
     >>> load_digits_classifier().class_names
     ('zero', 'one', 'two', 'three', 'four', 'five', 'six')
     """
-    weights = read_weights(WEIGHTS)
+    weights = read_shipped_weights(WEIGHTS)
     network = build_digits_classifier(len(weights.class_names))
-    load_weights(network, weights)
+    load_shipped_weights(network, weights)
     network.eval()
     return wrap_classifier(
         network,

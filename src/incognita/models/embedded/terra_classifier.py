@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from incognita.models.preprocessing import Preprocessing
-from incognita.models.weight_files import WEIGHTS_FOLDER, load_weights, read_weights
+from incognita.models.weights_io import WEIGHTS_FOLDER, load_shipped_weights, read_shipped_weights
 from incognita.models.wrap_classifier import WrappedClassifier, wrap_classifier
 from incognita.shapes import Float
 
@@ -80,9 +80,9 @@ def load_terra_classifier() -> WrappedClassifier:
     >>> classifier.class_names[:3], classifier.layers
     (('triangle', 'square', 'pentagon'), ('stage1', 'stage2', 'stage3'))
     """
-    weights = read_weights(WEIGHTS)
+    weights = read_shipped_weights(WEIGHTS)
     network = build_terra_classifier(len(weights.class_names))
-    load_weights(network, weights)
+    load_shipped_weights(network, weights)
     network.eval()
     return wrap_classifier(
         network,

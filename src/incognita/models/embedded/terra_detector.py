@@ -10,7 +10,11 @@ from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHe
 from torchvision.models.detection.rpn import AnchorGenerator  # type: ignore[import-untyped]
 from torchvision.ops import MultiScaleRoIAlign  # type: ignore[import-untyped]
 
-from incognita.models.weight_files import WEIGHTS_FOLDER, load_weights, read_weights
+from incognita.models.from_torchvision.detectors import (
+    TorchvisionDetector,
+    wrap_torchvision_detector,
+)
+from incognita.models.weights_io import WEIGHTS_FOLDER, load_shipped_weights, read_shipped_weights
 from incognita.shapes import Float
 
 CLASS_NAMES = (
@@ -98,7 +102,7 @@ def load_terra_detector() -> FasterRCNN:
     0
     """
     detector = build_terra_detector()
-    load_weights(detector, read_weights(WEIGHTS))
+    load_shipped_weights(detector, read_shipped_weights(WEIGHTS))
     return detector.eval()
 
 
@@ -119,3 +123,10 @@ def _backbone() -> BackboneWithFPN:
 
 def _stage(n_in: int, n_out: int) -> nn.Sequential:
     return nn.Sequential(ShortcutBlock(n_in, n_out, 2), ShortcutBlock(n_out, n_out, 1))
+
+
+def load_wrapped_terra_detector() -> TorchvisionDetector:
+    """Give the trained detector that ships with incognita behind the face of all detectors."""
+    return wrap_torchvision_detector(
+        load_terra_detector(), class_names=CLASS_NAMES, name="terra-detector"
+    )

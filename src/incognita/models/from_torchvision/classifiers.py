@@ -11,7 +11,7 @@ from torchvision import models  # type: ignore[import-untyped]
 from incognita.errors import MissingDataError, unknown_name
 from incognita.models.from_torchvision.detectors import TorchvisionDetector
 from incognita.models.from_torchvision.load_detectors import load_torchvision_detector
-from incognita.models.options import ModelOptions
+from incognita.models.load import ModelOptions
 from incognita.models.preprocessing import FromPIL, Preprocessing
 from incognita.models.weights_io import load_weights, read_weights
 from incognita.models.wrap_classifier import WrappedClassifier, wrap_classifier

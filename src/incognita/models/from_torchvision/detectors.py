@@ -26,16 +26,12 @@ from incognita.models.detector import (
     HeadKind,
     Prepared,
 )
-from incognita.models.fingerprints import describe_callable, hash_weights
-from incognita.models.from_torchvision.families import Family, Kept, settings_text
+from incognita.models.fingerprints import Sendable, describe_callable, hash_weights
+from incognita.models.from_torchvision.families import Family, Kept, settings_text, shortcuts_of
 from incognita.models.from_torchvision.one_stage import FCOS, RETINANET, SSD
 from incognita.models.from_torchvision.two_stage import TwoStage
-from incognita.models.introspection.hooks import MapSource, recording
-from incognita.models.modes import evaluating
+from incognita.models.introspection.hooks import MapSource, bare, evaluating, recording
 from incognita.models.preprocessing import Preprocessing
-from incognita.models.replicas import bare
-from incognita.models.sending import Sendable
-from incognita.models.torchvision_stages import shortcuts_of
 from incognita.shapes import Float, Shaped
 
 _FAMILIES: tuple[tuple[type[nn.Module], Family], ...] = (

@@ -1,10 +1,13 @@
 """What the families of torchvision's detectors have in common, and what each must say of itself."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 from torchvision.models.detection.image_list import ImageList  # type: ignore[import-untyped]
+from torchvision.models.detection.ssdlite import (  # type: ignore[import-untyped]
+    SSDLiteFeatureExtractorMobileNet,
+)
 from torchvision.ops import batched_nms  # type: ignore[import-untyped]
 
 from incognita.containers.outputs import Head
@@ -120,3 +123,57 @@ def _plain(value: Any) -> Any:
 def _is_of_library(thing: object) -> bool:
     kinds = type(thing).__mro__
     return any(kind.__module__.startswith(_HOMES) for kind in kinds)
+
+
+_MOST = 6
+
+
+def shortcuts_of(backbone: nn.Module) -> tuple[str, ...]:
+    """Name the layers SAFE reads: convolutions in shortcuts, or the stages where there is none.
+
+    Wilson et al., SAFE (2023), takes the shortcut of the first block of each stage of a ResNet.
+    """
+    names = [name for name, _ in backbone.named_modules()]
+    return tuple(name for name in names if name.endswith("downsample")) or stages_of(backbone)
+
+
+def stages_of(backbone: nn.Module) -> tuple[str, ...]:
+    """Name at most six stages, evenly spaced, the last among them.
+
+    Below a pyramid: the layers whose maps go into it. Otherwise children with weights, each with
+    the normalization and activation behind it.
+
+    >>> stages_of(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU()))
+    ('1', '3')
+    """
+    body = getattr(backbone, "body", None)
+    if isinstance(body, nn.Module):
+        returned = getattr(body, "return_layers", None)
+        names = _ends(body) if returned is None else [n for n, _ in body.named_children()]
+        stages = [f"body.{name}" for name in names if returned is None or name in returned]
+    else:
+        stages = _ends(backbone)
+    n = min(len(stages), _MOST)
+    return tuple(stages[(k + 1) * len(stages) // n - 1] for k in range(n))
+
+
+def _ends(module: nn.Module) -> list[str]:
+    """Cut the children before each one with a kernel of weights; name the last of each part."""
+    ends: list[str] = []
+    for name, child in _opened(module):
+        if any(weight.ndim > 1 for weight in child.parameters()):
+            ends.append(name)
+        elif ends:
+            ends[-1] = name
+    return ends
+
+
+def _opened(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """List the children that are called; a list of modules is not, its members are."""
+    for name, child in module.named_children():
+        # this one goes through its `features` as through a list
+        is_list = isinstance(module, SSDLiteFeatureExtractorMobileNet)
+        if is_list or isinstance(child, nn.ModuleList):
+            yield from ((f"{name}.{key}", each) for key, each in child.named_children())
+        else:
+            yield name, child

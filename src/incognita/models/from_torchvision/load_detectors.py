@@ -13,7 +13,7 @@ from incognita.models.from_torchvision.detectors import (
     TorchvisionDetector,
     wrap_torchvision_detector,
 )
-from incognita.models.options import ModelOptions
+from incognita.models.load import ModelOptions
 from incognita.models.weights_io import load_weights, read_weights
 
 # their builders do this to the published weights, which an older torchvision trained

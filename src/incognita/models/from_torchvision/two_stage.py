@@ -18,8 +18,7 @@ from incognita.errors import InvalidDataError
 from incognita.models.detector import DetectionRules, HeadKind
 from incognita.models.from_torchvision.families import Kept, rules_of, surest
 from incognita.models.introspection.head import head_of
-from incognita.models.modes import evaluating
-from incognita.models.taps import attach_input
+from incognita.models.introspection.hooks import attach_input, evaluating
 from incognita.shapes import Float, Int
 
 _CLASS_LAYER = "roi_heads.box_predictor.cls_score"

@@ -29,15 +29,18 @@ from incognita.models.detector import (
     HeadKind,
     Prepared,
 )
-from incognita.models.fingerprints import hash_weights
-from incognita.models.from_ultralytics.yolo import YoloPass, forgetful, fractions_of_input, rows_at
+from incognita.models.fingerprints import Sendable, hash_weights
+from incognita.models.from_ultralytics.yolo import (
+    YoloPass,
+    forgetful,
+    fractions_of_input,
+    open_network,
+    part,
+    rows_at,
+)
 from incognita.models.introspection.head import head_of
-from incognita.models.modes import evaluating
-from incognita.models.options import ModelOptions
-from incognita.models.replicas import bare
-from incognita.models.sending import Sendable
-from incognita.models.ultralytics_files import open_network
-from incognita.models.ultralytics_parts import part
+from incognita.models.introspection.hooks import bare, evaluating
+from incognita.models.load import ModelOptions
 from incognita.shapes import Float, Int, Shaped
 
 # those of `YOLO.predict`

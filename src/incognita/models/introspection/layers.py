@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from incognita.errors import InvalidDataError, unknown_name
+from incognita.models.introspection.hooks import Layout, Tap
 from incognita.models.introspection.trace import Trace
-from incognita.models.taps import Layout, Tap
 
 _MOST = 6
 _WRAPPER_SHARE = 0.8
