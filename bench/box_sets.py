@@ -16,7 +16,7 @@ WIDTH, HEIGHT = 640.0, 480.0
 
 
 @dataclass(frozen=True)
-class BoxSet:
+class DetectedSet:
     """Flat columns, xywh boxes, images and classes counted from 0."""
 
     n_images: int
@@ -31,7 +31,7 @@ class BoxSet:
     confidence: np.ndarray
 
 
-def make_boxes(n_images: int, n_truth: int, per_image: int = 100) -> BoxSet:
+def make_boxes(n_images: int, n_truth: int, per_image: int = 100) -> DetectedSet:
     rng = np.random.default_rng(0)
     share = 1.0 / np.arange(1, N_CLASSES + 1)
     share /= share.sum()
@@ -50,7 +50,7 @@ def make_boxes(n_images: int, n_truth: int, per_image: int = 100) -> BoxSet:
     far_classes = np.where(is_present, present[far_images, rng.integers(0, 3, n_far)], guess)
     images = np.concatenate([near_images, far_images])
     order = np.argsort(images, kind="stable")
-    return BoxSet(
+    return DetectedSet(
         n_images,
         truth_images.astype(np.int32),
         truth_classes.astype(np.int32),
@@ -90,7 +90,7 @@ def corners(xywh: np.ndarray) -> np.ndarray:
     return np.hstack([xywh[:, :2], xywh[:, :2] + xywh[:, 2:]])
 
 
-def to_containers(boxes: BoxSet) -> tuple[Detections, BoxTruth]:
+def to_containers(boxes: DetectedSet) -> tuple[Detections, BoxTruth]:
     classes = Classes(tuple(f"class {k}" for k in range(N_CLASSES)))
     ids = np.arange(1, boxes.n_images + 1)
     ends = np.arange(boxes.n_images + 1)
@@ -116,7 +116,9 @@ def to_containers(boxes: BoxSet) -> tuple[Detections, BoxTruth]:
     return detections, truth
 
 
-def to_coco(boxes: BoxSet) -> tuple[dict[str, list[dict[str, object]]], list[dict[str, object]]]:
+def to_coco(
+    boxes: DetectedSet,
+) -> tuple[dict[str, list[dict[str, object]]], list[dict[str, object]]]:
     """Give the annotation file and the results list; ids count from 1."""
     truth = zip(
         boxes.truth_images.tolist(),
@@ -151,7 +153,7 @@ def to_coco(boxes: BoxSet) -> tuple[dict[str, list[dict[str, object]]], list[dic
 
 
 def annotation_file(
-    boxes: BoxSet, annotations: list[dict[str, object]]
+    boxes: DetectedSet, annotations: list[dict[str, object]]
 ) -> dict[str, list[dict[str, object]]]:
     size = {"width": int(WIDTH), "height": int(HEIGHT)}
     images = [{"id": k, "file_name": f"{k}.jpg"} | size for k in range(1, boxes.n_images + 1)]

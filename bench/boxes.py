@@ -11,9 +11,9 @@ from torchvision.models.detection import fasterrcnn_resnet50_fpn
 
 from bench.harness import Measurement, Row, at_most, measure, part_of
 from incognita.containers.dataset import ArrayDataset
-from incognita.containers.needs import PerturbedCopy
+from incognita.containers.needs import PerturbedLayers
 from incognita.containers.outputs import ClassifierOutputs
-from incognita.evaluation.select_methods import Offer, ask
+from incognita.evaluation.select_methods import Capabilities, select_methods
 from incognita.extraction.extract import extract_boxes
 from incognita.extraction.feature_maps import pool_boxes
 from incognita.methods.method import Method
@@ -22,7 +22,7 @@ from incognita.models.wrap_detector import wrap_detector
 
 N_IMAGES, N_TRAIN, SIDE, N_CLASSES = 6, 24, 320, 20
 BAR = 0.15
-OFFER = Offer(is_of_boxes=True, has_latent=True, has_shortcuts=True, n_layers=5)
+OFFER = Capabilities(is_of_boxes=True, has_latent=True, has_shortcuts=True, n_layers=5)
 PART = f"Faster R-CNN, {SIDE} pixels, 100 boxes"
 
 
@@ -88,9 +88,9 @@ def pictures(n: int, seed: int) -> ArrayDataset:
 
 def fitted(detector: Detector) -> list[Method]:
     """Every method that boxes can feed, fitted on boxes of other pictures."""
-    probes = [PerturbedCopy()]
-    known = extract_boxes(detector, pictures(N_TRAIN, 0), layers=True, probes=probes)
-    methods = ask("all", OFFER).methods.values()
+    extra_outputs = [PerturbedLayers()]
+    known = extract_boxes(detector, pictures(N_TRAIN, 0), layers=True, extra_outputs=extra_outputs)
+    methods = select_methods("all", OFFER).methods.values()
     return [method.fit(known.outputs.rows()) for method in methods]
 
 

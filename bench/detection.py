@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from bench.box_sets import BoxSet, make_boxes, to_coco, to_containers
+from bench.box_sets import DetectedSet, make_boxes, to_coco, to_containers
 from bench.harness import Measurement, Row, Run, at_least, at_most, compare, measure, peer, share
 from incognita.containers.boxes import BoxTruth, Detections
 from incognita.formats import load_detections, load_truth
@@ -42,7 +42,7 @@ def rows() -> list[Row]:
     return table
 
 
-def numbers_from_arrays(part: str, boxes: BoxSet, *, is_large: bool) -> list[Row]:
+def numbers_from_arrays(part: str, boxes: DetectedSet, *, is_large: bool) -> list[Row]:
     cases: dict[str, Run | None] = {
         OURS: lambda: coco_numbers(*to_containers(boxes)),
         "hotcoco": peer("hotcoco", lambda: hotcoco_numbers(boxes)),
@@ -64,7 +64,7 @@ def memory_against(part: str, measured: dict[str, Measurement], *, is_large: boo
     return [share(part, "memory of incognita / hotcoco", measured[OURS], measured["hotcoco"], bar)]
 
 
-def optimal_thresholds(part: str, boxes: BoxSet) -> list[Row]:
+def optimal_thresholds(part: str, boxes: DetectedSet) -> list[Row]:
     containers = to_containers(boxes)
     cases: dict[str, Run | None] = {
         OURS: lambda: lrp_and_laece(*containers),
@@ -75,7 +75,7 @@ def optimal_thresholds(part: str, boxes: BoxSet) -> list[Row]:
     return compare(name, cases, measure(cases), ours=OURS, bars=bars)
 
 
-def numbers_from_files(part: str, boxes: BoxSet) -> list[Row]:
+def numbers_from_files(part: str, boxes: DetectedSet) -> list[Row]:
     truth, results = to_coco(boxes)
     with TemporaryDirectory() as folder:
         paths = Path(folder, "truth.json"), Path(folder, "results.json")
@@ -97,7 +97,7 @@ def lrp_and_laece(detections: Detections, truth: BoxTruth) -> tuple[object, obje
     return optimal_lrp(table, n_known, inside_ties=True), laece_of(table, n_known)
 
 
-def check(boxes: BoxSet) -> None:
+def check(boxes: DetectedSet) -> None:
     """Stop where a peer and we disagree."""
     ours = np.array(coco_numbers(*to_containers(boxes)))
     truth, results = to_coco(boxes)
@@ -137,7 +137,7 @@ def evaluate(truth: dict, results: list, truth_class: type, evaluator: type) -> 
     return np.array(evaluation.stats[:12])
 
 
-def result_matrix(boxes: BoxSet) -> np.ndarray:
+def result_matrix(boxes: DetectedSet) -> np.ndarray:
     """Rows of image id, box, confidence and category id, as the Rust peers take them."""
     columns = (
         boxes.images + 1,
@@ -148,7 +148,7 @@ def result_matrix(boxes: BoxSet) -> np.ndarray:
     return np.ascontiguousarray(np.column_stack(columns), dtype=np.float64)
 
 
-def hotcoco_numbers(boxes: BoxSet) -> Callable[[], np.ndarray]:
+def hotcoco_numbers(boxes: DetectedSet) -> Callable[[], np.ndarray]:
     import hotcoco
 
     truth, _ = to_coco(boxes)
@@ -185,7 +185,7 @@ def hotcoco_evaluate(hotcoco: object, annotated: object, found: object) -> np.nd
     return np.array(evaluation.stats[:12])
 
 
-def vernier_numbers(boxes: BoxSet) -> Callable[[], np.ndarray]:
+def vernier_numbers(boxes: DetectedSet) -> Callable[[], np.ndarray]:
     from vernier.instance import Bbox, CocoDataset, Evaluator
 
     truth = CocoDataset.from_json(json.dumps(to_coco(boxes)[0]).encode())
@@ -194,7 +194,7 @@ def vernier_numbers(boxes: BoxSet) -> Callable[[], np.ndarray]:
     return lambda: np.array(evaluator.evaluate(truth, matrix, num_threads=1).stats[:12])
 
 
-def vernier_lrp(boxes: BoxSet) -> Run:
+def vernier_lrp(boxes: DetectedSet) -> Run:
     from vernier.instance import CocoDataset, optimal_lrp
 
     truth = CocoDataset.from_json(json.dumps(to_coco(boxes)[0]).encode())

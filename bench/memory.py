@@ -29,7 +29,7 @@ from bench.harness import (
     use_one_thread,
 )
 from bench.toy_outputs import outputs
-from incognita.containers.needs import GramRows, Needs, Probe
+from incognita.containers.needs import ExtraOutput, GramRows, Needs
 from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.methods import list_methods, load_method
 from incognita.methods.ensembles import join_members
@@ -121,7 +121,7 @@ def use(case: Case, folder: Path, n: int, d: int) -> None:
     known = equipped(mapped_outputs(folder, n, d), method, is_fitting=True)
     method.fit(known)
     for name, values in reversed(method.search_space.items()):
-        if method.invalidates.get(name) is Refit.SETTLE:
+        if method.invalidates.get(name) is Refit.FINALIZE:
             other = next(value for value in values if value != method.parameters()[name])
             method.with_parameters(known, **{name: other})
             break
@@ -182,16 +182,16 @@ def equipped(
     if is_fitting and not method.fits_on_probes_of:
         return known
     columns = {
-        f"{probe.key}/{name}": column
-        for probe in method.probes()
-        for name, column in columns_of(probe, known).items()
+        f"{extra.key}/{name}": column
+        for extra in method.extra_outputs()
+        for name, column in columns_of(extra, known).items()
     }
-    return replace(known, probes=columns)
+    return replace(known, extra_outputs=columns)
 
 
-def columns_of(probe: Probe, known: ClassifierOutputs) -> dict[str, torch.Tensor]:
-    if isinstance(probe, GramRows):
-        n_powers = len(probe.powers)
+def columns_of(extra: ExtraOutput, known: ClassifierOutputs) -> dict[str, torch.Tensor]:
+    if isinstance(extra, GramRows):
+        n_powers = len(extra.powers)
         n_channels = known.features.shape[1] // n_powers
         rows = known.features[:, : n_powers * n_channels]
         return {"last": rows.unflatten(1, (n_powers, n_channels))}

@@ -146,7 +146,7 @@ def per_method() -> list[Row]:
     found = []
     for name in list_methods():
         method = load_method(name)
-        if method.probes() or method.all_needs & NOT_CACHED:
+        if method.extra_outputs() or method.all_needs & NOT_CACHED:
             continue
         if name in ("opengan", "oodl"):  # they train for seconds; their scores are one small matmul
             continue

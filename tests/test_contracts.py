@@ -75,18 +75,18 @@ class Case:
         self.toy = toy or Toy()
         self.method = load_method(name.removeprefix(OF_EACH_HEAD), **parameters)
         if name.startswith(OF_EACH_HEAD):
-            self.method = PerHead(then=self.method)
+            self.method = PerHead(scorer=self.method)
         known = self.toy.outputs(n_known, seed=1, prefix="train-")
         held_out = self.toy.outputs(80, seed=2, prefix="val-")
-        self.known = self.equip(known, self.method.probes_to_fit("known"))
-        self.validation = self.equip(held_out, self.method.probes_to_fit("validation"))
+        self.known = self.equip(known, self.method.extra_outputs_to_fit("known"))
+        self.validation = self.equip(held_out, self.method.extra_outputs_to_fit("validation"))
 
-    def equip(self, outputs, probes):
+    def equip(self, outputs, extra_outputs):
         if self.method.all_needs & (Needs.LATENT | Needs.SHORTCUTS):
             outputs = as_boxes(outputs)
         if isinstance(self.method, PerHead):
             outputs = of_heads(outputs)
-        outputs = with_probes(outputs, probes)
+        outputs = with_probes(outputs, extra_outputs)
         if Needs.MEMBERS in self.method.all_needs:
             other = replace(outputs, logits=outputs.logits * 0.9 + 0.05)
             outputs = join_members([outputs, other])
@@ -97,7 +97,7 @@ class Case:
         return self
 
     def outputs(self, n, **options):
-        return self.equip(self.toy.outputs(n, **options), self.method.probes())
+        return self.equip(self.toy.outputs(n, **options), self.method.extra_outputs())
 
     def score(self, outputs):
         return self.method.score(outputs)
@@ -119,7 +119,7 @@ LOOKS_FOR = {"ASHS": "faint", "SCALE": "faint", "AdaScale": "faint", "Residual":
 
 
 def test_higher_means_more_unknown(case):
-    asked = case.method.then if isinstance(case.method, PerHead) else case.method
+    asked = case.method.scorer if isinstance(case.method, PerHead) else case.method
     kind = LOOKS_FOR.get(type(asked).__name__, True)
     known, unknown = case.outputs(200, seed=3), case.outputs(200, seed=4, unknown=kind)
     scores = torch.cat([case.score(known), case.score(unknown)]).numpy()
@@ -161,7 +161,10 @@ def test_a_saved_method_scores_the_same(case, tmp_path):
 
 
 def learns(method):
-    return type(method).learn is not Method.learn or type(method).settle is not Method.settle
+    return (
+        type(method).fit_statistics is not Method.fit_statistics
+        or type(method).finalize is not Method.finalize
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,7 +179,7 @@ def test_outputs_of_another_network_are_refused(case, need, what, other, tmp_pat
     if need not in case.method.all_needs or not learns(case.method):
         pytest.skip("nothing that was learned depends on the width")
     save_method(case.method, tmp_path / "method.safetensors")
-    outputs = case.equip(other.outputs(5, seed=3), case.method.probes())
+    outputs = case.equip(other.outputs(5, seed=3), case.method.extra_outputs())
     for method in (case.method, load_saved_method(tmp_path / "method.safetensors")):
         with pytest.raises(InvalidDataError, match=f"was fitted on {what} came"):
             method.score(outputs)
@@ -224,7 +227,7 @@ def test_half_precision_is_enough(name):
     """A network that runs in bfloat16 emits bfloat16: scores are those of the rounded numbers."""
 
     def rounded(outputs, dtype):
-        columns = {"layers": outputs.layers, "probes": outputs.probes}
+        columns = {"layers": outputs.layers, "extra_outputs": outputs.extra_outputs}
         columns = {
             group: None if given is None else {n: t.bfloat16().to(dtype) for n, t in given.items()}
             for group, given in columns.items()
@@ -247,7 +250,7 @@ def test_half_precision_is_enough(name):
 
 def test_an_image_of_zeros_has_a_finite_score(case):
     outputs = case.outputs(3, seed=3)
-    zeros = {name: torch.zeros_like(t) for name, t in (outputs.probes or {}).items()}
+    zeros = {name: torch.zeros_like(t) for name, t in (outputs.extra_outputs or {}).items()}
     layers = {name: torch.zeros_like(t) for name, t in (outputs.layers or {}).items()}
     features = torch.zeros_like(outputs.features)
     blank = replace(
@@ -255,7 +258,7 @@ def test_an_image_of_zeros_has_a_finite_score(case):
         logits=torch.zeros_like(outputs.logits),
         features=features,
         layers=layers,
-        probes=zeros or None,
+        extra_outputs=zeros or None,
     )
     assert case.score(blank).isfinite().all()
 
@@ -274,9 +277,9 @@ def test_double_precision_gives_the_same_scores(case):
         head=None if outputs.head is None else in_double(outputs.head),
         heads=tuple(map(in_double, outputs.heads)),
         layers={name: t.double() for name, t in outputs.layers.items()},
-        probes=None
-        if outputs.probes is None
-        else {n: t.double() for n, t in outputs.probes.items()},
+        extra_outputs=None
+        if outputs.extra_outputs is None
+        else {n: t.double() for n, t in outputs.extra_outputs.items()},
     )
     single, double = case.score(outputs), case.score(exact)
     spread = float(double.std())
@@ -285,8 +288,8 @@ def test_double_precision_gives_the_same_scores(case):
 
 def clips(method):
     """Whether large features are cut to one value, so that rows beyond it are truly equal."""
-    then = getattr(method, "then", None)
-    return type(method).__name__ in ("ReAct", "VRA") or (then is not None and clips(then))
+    scorer = getattr(method, "scorer", None)
+    return type(method).__name__ in ("ReAct", "VRA") or (scorer is not None and clips(scorer))
 
 
 def test_confident_rows_do_not_tie(case):
@@ -300,9 +303,9 @@ def test_confident_rows_do_not_tie(case):
         logits=outputs.logits * scale,
         features=outputs.features * scale,
         layers={name: t * scale for name, t in outputs.layers.items()},
-        probes=None
-        if outputs.probes is None
-        else {n: t * scale.view(-1, *[1] * (t.ndim - 1)) for n, t in outputs.probes.items()},
+        extra_outputs=None
+        if outputs.extra_outputs is None
+        else {n: t * scale.view(-1, *[1] * (t.ndim - 1)) for n, t in outputs.extra_outputs.items()},
     )
     assert len(case.score(sure).unique()) == 40
 
@@ -405,11 +408,11 @@ def test_a_method_that_learns_says_when_it_is_not_fitted(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_method_names_what_it_misses(name):
     method = load_method(name)
-    bare = ClassifierOutputs(("a", "b", "c"), torch.randn(3, 4), labels=torch.tensor([0, 1, 2]))
+    unwrap = ClassifierOutputs(("a", "b", "c"), torch.randn(3, 4), labels=torch.tensor([0, 1, 2]))
     of_network = Needs.FEATURES | Needs.HEAD | Needs.LAYERS | Needs.LATENT | Needs.SHORTCUTS
     if method.all_needs & of_network:
         with pytest.raises(InvalidDataError, match="needs"):
-            method.fit(bare, bare).score(bare)
+            method.fit(unwrap, unwrap).score(unwrap)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -456,8 +459,8 @@ def test_images_with_nan_do_not_reach_a_method():
 
 def _name_of(method: Method) -> str:
     if isinstance(method, PerHead):
-        return OF_EACH_HEAD + _name_of(method.then)
+        return OF_EACH_HEAD + _name_of(method.scorer)
     home = f"{type(method).__module__}:{type(method).__qualname__}"
     name = next(name for name, place in METHODS.homes.items() if place == home)
-    then = next((getattr(method, f.name) for f in fields(method) if f.name == "then"), None)
-    return name if then is None else f"{name}+{_name_of(then)}"
+    scorer = next((getattr(method, f.name) for f in fields(method) if f.name == "scorer"), None)
+    return name if scorer is None else f"{name}+{_name_of(scorer)}"

@@ -65,7 +65,7 @@ class Run(NamedTuple):
             )
             for row in rows
         ]
-        known = self.found.facts["classes"]
+        known = self.found.metadata["classes"]
         return Part(len(looked_at), boxes, self._truths(name, place, known), known)
 
     def looked_at(self, name: str) -> list[str]:
@@ -131,7 +131,7 @@ def run(data_dir, tmp_path_factory) -> Run:
 def test_every_method_runs_in_one_pass_of_a_detector_that_works(run) -> None:
     assert not run.found.failed
     assert run.found.is_complete
-    assert run.found.facts["passes"]["forward"] == 90  # six sets of fifteen images
+    assert run.found.metadata["passes"]["forward"] == 90  # six sets of fifteen images
     assert run.found.known_quality()["AP50"] > 0.6
 
 

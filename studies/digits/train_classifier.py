@@ -88,12 +88,12 @@ def main() -> None:
     recipe = Recipe()
     network = train(recipe)
     correct = accuracy(network, "test")
-    facts = {
+    metadata = {
         "accuracy": f"{correct:.4f}",
         "recipe": json.dumps(asdict(recipe)),
         "torch": torch.__version__,
     }
-    save_shipped_weights(out, network, class_names=KNOWN_DIGITS, facts=facts)
+    save_shipped_weights(out, network, class_names=KNOWN_DIGITS, metadata=metadata)
     print(f"validation accuracy {accuracy(network, 'validation'):.4f}")
     print(f"test accuracy {correct:.4f}, {out.stat().st_size} bytes in {out}")
 

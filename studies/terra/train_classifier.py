@@ -144,13 +144,13 @@ def train_epoch(
 
 def write(network: nn.Module, recipe: Recipe, correct: float, out: Path) -> None:
     """Write the weights with the facts about them."""
-    facts = {
+    metadata = {
         "accuracy": f"{correct:.4f}",
         "recipe": json.dumps(asdict(recipe)),
         "renderer_version": str(RENDERER_VERSION),
         "torch": torch.__version__,
     }
-    save_shipped_weights(out, network, class_names=KNOWN_NAMES, facts=facts)
+    save_shipped_weights(out, network, class_names=KNOWN_NAMES, metadata=metadata)
     print(f"test accuracy {correct:.4f}, {out.stat().st_size} bytes in {out}")
 
 

@@ -206,14 +206,14 @@ def train_epoch(
 
 def write(detector: FasterRCNN, recipe: Recipe, found: CocoNumbers, out: Path) -> None:
     """Write the weights with the facts about them."""
-    facts = {
+    metadata = {
         "ap50": f"{found.ap50:.4f}",
         "ap": f"{found.ap:.4f}",
         "recipe": json.dumps(asdict(recipe)),
         "renderer_version": str(RENDERER_VERSION),
         "torch": torch.__version__,
     }
-    save_shipped_weights(out, detector, class_names=KNOWN_NAMES, facts=facts)
+    save_shipped_weights(out, detector, class_names=KNOWN_NAMES, metadata=metadata)
     print(f"test AP50 {found.ap50:.4f} AP {found.ap:.4f}, {out.stat().st_size} bytes in {out}")
 
 

@@ -14,7 +14,7 @@ from tests.benchmarks.box_trees import document_of, write_coco
 from tests.benchmarks.image_trees import pixels_of, write_image
 
 from incognita.benchmarks.definition import CocoSet
-from incognita.benchmarks.load_sets import OpenedSet, Surroundings, open_set
+from incognita.benchmarks.load_sets import DataContext, LoadedSet, load_set
 from incognita.benchmarks.terra.classes import KNOWN_NAMES
 from incognita.benchmarks.terra.scenes import terra_scenes
 from incognita.containers.boxes import BoxTruth
@@ -28,10 +28,10 @@ RENAME = {"airplane": "aeroplane"}
 NAMES = {3: "airplane", 8: "zebra", 11: "Car", 12: "kite", 20: "tv"}
 
 
-def opened(folder: Path, known=KNOWN, role="mixed", **keys) -> OpenedSet:
+def opened(folder: Path, known=KNOWN, role="mixed", **keys) -> LoadedSet:
     given = {"annotations": "some.json", "images": "some", "rename": RENAME} | keys
     entry = CocoSet(kind="coco", name="some", role=role, **given)
-    return open_set(entry, Surroundings("mine/some", folder, known))
+    return load_set(entry, DataContext("mine/some", folder, known))
 
 
 def many_images(n_images: int = 30, seed: int = 0) -> dict:

@@ -182,7 +182,7 @@ def test_missing_images_are_partial_data_and_said(tmp_path):
         "test: 2 of 3 images found; numbers are partial; missing: a.png",
         "both: none of 2 images found; the set is left out",
     )
-    assert benchmark.facts["missing"] == {
+    assert benchmark.metadata["missing"] == {
         "test": {"expected": 3, "found": 2},
         "both": {"expected": 2, "found": 0},
     }
@@ -455,7 +455,7 @@ def test_real_voc_and_coco_are_a_benchmark_in_part(voc_coco, capsys):
     assert len(benchmark.train.truth()) == 829
     assert benchmark.train.truth().is_difficult.sum() == 161
     assert benchmark.is_partial
-    assert benchmark.facts["missing"] == {"test": {"expected": 4_952, "found": 249}}
+    assert benchmark.metadata["missing"] == {"test": {"expected": 4_952, "found": 249}}
     assert benchmark.notes == (
         "test: 249 of 4,952 images found; numbers are partial; missing: 000001.jpg, 000002.jpg, "
         "000003.jpg and 4,700 more",

@@ -99,7 +99,7 @@ def test_missing_images_are_left_out_and_said(tmp_path):
     benchmark = load_benchmark(path)
     assert benchmark.unknown["far"]["noise"].image_ids == ("0.bmp", "2.bmp")
     assert benchmark.is_partial
-    assert benchmark.facts["missing"] == {
+    assert benchmark.metadata["missing"] == {
         "test": {"expected": 6, "found": 5},
         "noise": {"expected": 3, "found": 2},
     }
@@ -115,7 +115,7 @@ def test_a_set_without_any_image_is_left_out_and_said(tmp_path):
     benchmark = load_benchmark(path)
     assert set(benchmark.unknown) == {"near"}
     assert benchmark.notes == ("noise: none of 3 images found; the set is left out",)
-    assert benchmark.facts["missing"] == {"noise": {"expected": 3, "found": 0}}
+    assert benchmark.metadata["missing"] == {"noise": {"expected": 3, "found": 0}}
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_a_limit_keeps_the_proportions_of_the_classes(tmp_path):
     assert len(benchmark.unknown["far"]["far"].image_ids) == 9
     (note,) = benchmark.notes
     assert note.startswith("at most 12 images of each set, ten times as many to learn from")
-    assert benchmark.facts["limit"] == 12
+    assert benchmark.metadata["limit"] == 12
     assert not benchmark.is_partial
     again = load_benchmark(path, limit=12, seed=3)
     assert again.test.image_ids == benchmark.test.image_ids
@@ -362,7 +362,7 @@ def test_real_images_in_part_are_the_published_benchmark_in_part(data_dir, tmp_p
     assert note.endswith(" and 7,490 more")
     assert note.count(".JPEG") == 3
     assert "mnist: none of 70,000 images found; the set is left out" in benchmark.notes
-    assert benchmark.facts["missing"]["svhn"] == {"expected": 26_032, "found": 0}
+    assert benchmark.metadata["missing"]["svhn"] == {"expected": 26_032, "found": 0}
 
 
 def test_loading_never_imports_torch():

@@ -18,7 +18,7 @@ from tests.oracles.splits import deal_out
 from incognita.benchmarks.splits.assign import AssignmentRule, CategoryRule, Decision, build_splits
 from incognita.benchmarks.splits.build import build_from_annotations
 from incognita.benchmarks.splits.rules import SPLITS, SplitRules, parse_rules
-from incognita.benchmarks.splits.write import Build, notes_of, problems_of, save_builds
+from incognita.benchmarks.splits.write import SplitBuild, notes_of, problems_of, save_builds
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
 from incognita.formats import load_truth
 from incognita.formats.coco_records import load_annotations
@@ -306,7 +306,7 @@ def test_reading_some_images_gives_what_reading_all_gives_of_them(tmp_path):
 # --- writing --------------------------------------------------------------------------------------
 
 
-def build_of(tmp_path: Path, content, rules: SplitRules, **more) -> Build:
+def build_of(tmp_path: Path, content, rules: SplitRules, **more) -> SplitBuild:
     path = write(tmp_path / "base.json", content)
     return build_from_annotations(rules, path, images=tmp_path / "images", **more)
 
@@ -367,15 +367,15 @@ def test_the_manifest_holds_every_decision_and_hash(tmp_path):
     save_builds([build], tmp_path / "out", head=None, version="1.2")
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert (manifest["format"], manifest["incognita"]) == (1, "1.2")
-    (facts,) = manifest["builds"]
-    assert facts["rules"] == {"name": "mine", "version": 3, "from": None}
-    assert facts["inputs"][0]["file"] == "base.json"
-    assert len(facts["inputs"][0]["sha256"]) == 64
-    assert facts["splits"]["far"] == {
+    (metadata,) = manifest["builds"]
+    assert metadata["rules"] == {"name": "mine", "version": 3, "from": None}
+    assert metadata["inputs"][0]["file"] == "base.json"
+    assert len(metadata["inputs"][0]["sha256"]) == 64
+    assert metadata["splits"]["far"] == {
         "file": "far.json", "images": 1, "expected": 5, "objects": 1, "is_complete": False,
     }  # fmt: skip
-    assert facts["lists"][0]["repeated"] == [2]
-    assert facts["decisions"] == [
+    assert metadata["lists"][0]["repeated"] == [2]
+    assert metadata["decisions"] == [
         {"image_id": 1, "origin": "base", "split": "far",
          "reason": "does not hold a listed category, and the rest is far"},
         {"image_id": 2, "origin": "base", "split": None, "reason": "is on the list remove_ids"},

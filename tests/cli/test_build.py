@@ -107,12 +107,12 @@ def test_ids_and_candidates_are_added(run, tmp_path):
         "splits", *pets(tmp_path), "--ids", ids, "--candidates", second, "--out", "out", "--json"
     )
     assert done.exit_code == 0, done.output
-    (facts,) = json.loads(done.stdout)
-    assert {split: each["images"] for split, each in facts["splits"].items()} == {
+    (metadata,) = json.loads(done.stdout)
+    assert {split: each["images"] for split, each in metadata["splits"].items()} == {
         "near": 2, "far": 2,
     }  # fmt: skip
-    assert facts["notes"] == ["to_near_ids: id 5 more than once; each counts once"]
-    assert facts["problems"] == []
+    assert metadata["notes"] == ["to_near_ids: id 5 more than once; each counts once"]
+    assert metadata["problems"] == []
 
 
 def test_without_known_images_no_benchmark_is_written(run, tmp_path):

@@ -149,7 +149,7 @@ def test_inputs_trace_a_number_to_its_files(certify):
         "incognita": incognita.__version__,
         "known": None,
         "tau": None,
-        "score_floor": None,
+        "score_threshold": None,
         "resamples": 0,
         "seed": 0,
     }
@@ -305,9 +305,9 @@ def test_an_object_with_a_supercategory_of_its_own_has_relatives(certify_wildlif
 
 def test_a_class_map_gives_superclasses_and_sets_classes_aside(certify_wildlife, tmp_path):
     text = 'version = 1\nknown = ["dog"]\n'
-    bare = certify_wildlife("--classes", write(tmp_path / "bare.toml", text))
-    assert superclass_ap(bare) == 0.0
-    assert bare.result("unknown_precision")["support"]["detections"] == 1
+    unwrap = certify_wildlife("--classes", write(tmp_path / "bare.toml", text))
+    assert superclass_ap(unwrap) == 0.0
+    assert unwrap.result("unknown_precision")["support"]["detections"] == 1
     text += 'ignored = ["tree"]\n[superclasses]\nanimal = ["dog", "deer"]\n'
     full = certify_wildlife("--classes", write(tmp_path / "full.toml", text))
     assert superclass_ap(full) == 1.0
@@ -332,7 +332,7 @@ def test_a_score_floor_is_as_if_the_file_held_no_less(certify, tmp_path):
     by_hand = certify(detections=write(tmp_path / "kept.json", kept)).document
     assert 0 < len(kept) < len(records)
     assert floored["results"] == by_hand["results"]
-    assert floored["inputs"]["score_floor"] == 0.5
+    assert floored["inputs"]["score_threshold"] == 0.5
 
 
 def test_without_resamples_there_is_no_interval(certify):
@@ -455,8 +455,8 @@ def test_files_that_are_swapped_are_told_apart(certify):
         ),
         (("--tau", "1.5"), "tau must be at least 0 and below 1, but it is 1.5."),
         (("--tau", "nan"), "tau must be at least 0 and below 1, but it is nan."),
-        (("--score-floor", "nan"), "score_floor must be a number, but it is NaN."),
-        (("--score-floor", "inf"), "score_floor must be finite, but it is inf."),
+        (("--score-floor", "nan"), "score_threshold must be a number, but it is NaN."),
+        (("--score-floor", "inf"), "score_threshold must be finite, but it is inf."),
         (
             ("--out", STREET),
             f"{STREET} is a folder, but a file is expected; name one inside it.",

@@ -133,7 +133,7 @@ def test_json_holds_the_rules_the_thresholds_and_every_number(own):
     found = json.loads(done.stdout)
     record = found["methods"]["msp"]
     assert record["identity"]["rules"] == {
-        "score_floor": 0.35, "max_per_image": 3, "nms_iou": None
+        "score_threshold": 0.35, "max_per_image": 3, "nms_iou": None
     }  # fmt: skip
     assert record["thresholds"]["t*"]["policy"] == "fixed(value=0.4)"
     assert record["thresholds"]["tau"]["policy"] == "gaussian(n_std=1.645)"

@@ -182,9 +182,9 @@ def test_a_mask_selects_from_every_column():
 def test_a_mask_may_keep_everything_or_nothing_and_absent_columns_stay_absent():
     assert same(outputs()[mask(1, 1, 1, 1)], outputs())
     assert len(outputs()[mask(0, 0, 0, 0)]) == 0
-    bare = outputs(features=None, labels=None, layers=None)[mask(0, 1, 0, 0)]
-    assert bare.image_ids == (7,)
-    assert bare.features is bare.labels is bare.layers is None
+    unwrap = outputs(features=None, labels=None, layers=None)[mask(0, 1, 0, 0)]
+    assert unwrap.image_ids == (7,)
+    assert unwrap.features is unwrap.labels is unwrap.layers is None
 
 
 @pytest.mark.parametrize("n_marks", [0, 3, 5])

@@ -51,8 +51,8 @@ NO_SCORES = np.zeros(0)
 def test_the_quantile_is_the_smallest_known_score_that_accepts_the_share(known, share):
     threshold = KnownQuantile(float(share)).fit(np.array(known))
     assert threshold.value == slow.known_quantile(known, share)
-    assert threshold.facts["known_accepted"] == float(slow.share_at_most(known, threshold.value))
-    assert threshold.facts["n_known"] == len(known)
+    assert threshold.metadata["known_accepted"] == float(slow.share_at_most(known, threshold.value))
+    assert threshold.metadata["n_known"] == len(known)
 
 
 @pytest.mark.parametrize("n", range(1, 121))
@@ -90,10 +90,10 @@ def test_the_order_of_rows_does_not_matter_to_tau(known, unknown, seed):
 def test_the_unknown_rows_that_pass_the_quantile_are_those_of_the_ranking_metric(share):
     rng = np.random.default_rng(3)
     known, unknown = rng.normal(0, 1, 333).round(1), rng.normal(1, 1, 200).round(1)
-    facts = KnownQuantile(float(share)).fit(known, unknown).facts
+    metadata = KnownQuantile(float(share)).fit(known, unknown).metadata
     is_unknown = np.arange(533) >= 333
     passed = fpr_at_known_recall(np.append(known, unknown), is_unknown, recall=float(share))
-    assert 1 - facts["unknown_rejected"] == pytest.approx(passed, abs=1e-15)
+    assert 1 - metadata["unknown_rejected"] == pytest.approx(passed, abs=1e-15)
 
 
 @given(known=ANY_SCORES, n_std=st.sampled_from([0.0, 1.0, 1.645, -2.0]))
@@ -102,7 +102,7 @@ def test_the_gaussian_threshold_is_mean_and_population_deviation(known, n_std):
     expected = slow.known_gaussian(known, n_std)
     scale = max(map(abs, known))
     assert threshold.value == pytest.approx(expected, rel=1e-12, abs=1e-12 * scale)
-    assert threshold.facts["known_accepted"] == float(slow.share_at_most(known, threshold.value))
+    assert threshold.metadata["known_accepted"] == float(slow.share_at_most(known, threshold.value))
 
 
 def test_the_gaussian_threshold_is_the_public_codes_with_the_sign_turned():
@@ -114,11 +114,11 @@ def test_the_gaussian_threshold_is_the_public_codes_with_the_sign_turned():
 
 def test_the_gaussian_threshold_accepts_95_percent_only_of_a_gaussian():
     places = (np.arange(10_000) + 0.5) / 10_000
-    assert KnownGaussian().fit(norm.ppf(places)).facts["known_accepted"] == pytest.approx(
+    assert KnownGaussian().fit(norm.ppf(places)).metadata["known_accepted"] == pytest.approx(
         0.95, abs=1e-3
     )
     skewed = KnownGaussian().fit(np.append(np.zeros(9900), np.full(100, 1.0)))
-    assert skewed.facts["known_accepted"] == 0.99
+    assert skewed.metadata["known_accepted"] == 0.99
 
 
 @given(known=SCORES, unknown=SCORES)
@@ -130,9 +130,9 @@ def test_the_harmonic_mean_is_largest_at_the_smallest_best_score(known, unknown)
         return
     threshold = HarmonicMean().fit(np.array(known), np.array(unknown))
     assert threshold.value == value
-    assert threshold.facts["harmonic_mean"] == float(quality)
-    assert threshold.facts["known_accepted"] == float(slow.share_at_most(known, value))
-    assert threshold.facts["unknown_rejected"] == float(1 - slow.share_at_most(unknown, value))
+    assert threshold.metadata["harmonic_mean"] == float(quality)
+    assert threshold.metadata["known_accepted"] == float(slow.share_at_most(known, value))
+    assert threshold.metadata["unknown_rejected"] == float(1 - slow.share_at_most(unknown, value))
 
 
 def test_of_two_equal_harmonic_means_the_smaller_threshold_is_taken():
@@ -145,7 +145,7 @@ def test_of_two_equal_harmonic_means_the_smaller_threshold_is_taken():
 def test_the_harmonic_mean_finds_what_the_roc_curve_of_the_public_code_leaves_out():
     scores = [float(score) for score in range(20)]  # one known and one unknown row each
     threshold = HarmonicMean().fit(np.array(scores), np.array(scores))
-    assert (threshold.value, threshold.facts["harmonic_mean"]) == (9.0, 0.5)
+    assert (threshold.value, threshold.metadata["harmonic_mean"]) == (9.0, 0.5)
     code = awareness.best_threshold_saod(scores, scores)
     assert slow.harmonic_mean(scores, scores, code) < Fraction(1, 2)
 
@@ -176,7 +176,7 @@ def test_equal_known_scores_are_their_own_threshold_and_all_accepted(policy, sco
         np.full(n, score)
     )  # the rounded mean of three times 0.7 is less than 0.7
     assert threshold.value == score
-    assert threshold.facts["known_accepted"] == 1.0
+    assert threshold.metadata["known_accepted"] == 1.0
 
 
 def test_a_fixed_threshold_needs_no_scores():
@@ -249,8 +249,8 @@ def test_a_threshold_decides_like_the_metric_it_was_chosen_by():
     threshold = HarmonicMean().fit(known, unknown)
     rows, is_unknown = np.append(known, unknown), np.arange(700) >= 400
     flagged = threshold.is_unknown(rows)
-    assert flagged[:400].mean() == pytest.approx(1 - threshold.facts["known_accepted"])
-    assert flagged[400:].mean() == threshold.facts["unknown_rejected"]
+    assert flagged[:400].mean() == pytest.approx(1 - threshold.metadata["known_accepted"])
+    assert flagged[400:].mean() == threshold.metadata["unknown_rejected"]
     error = (flagged[:400].mean() + 1 - flagged[400:].mean()) / 2
     assert error >= ranking_metrics(rows, is_unknown).detection_error - 1e-12
 
@@ -310,7 +310,7 @@ def test_images_with_more_than_a_hundred_detections_are_cut_as_pycocotools_cuts_
     np.testing.assert_array_equal(ours.precision, theirs[0])
     np.testing.assert_array_equal(ours.confidence, theirs[1])
     expected = best_by_pycocotools(scene)
-    assert F1Optimal().fit(*to_containers(scene)).facts["per_class"] == pytest.approx(expected)
+    assert F1Optimal().fit(*to_containers(scene)).metadata["per_class"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("kind", "seed"), CASES)
@@ -318,10 +318,10 @@ def test_f1_thresholds_equal_those_from_pycocotools_curves(kind, seed):
     scene = make_scene(kind, seed)
     threshold = F1Optimal().fit(*to_containers(scene))
     expected = best_by_pycocotools(scene)
-    assert threshold.facts["per_class"] == pytest.approx(expected, abs=1e-12)
-    assert list(threshold.facts["per_class"]) == list(expected)
+    assert threshold.metadata["per_class"] == pytest.approx(expected, abs=1e-12)
+    assert list(threshold.metadata["per_class"]) == list(expected)
     without = [label for label in scene.known_labels if label not in expected]
-    assert threshold.facts["without_threshold"] == without
+    assert threshold.metadata["without_threshold"] == without
     one = np.mean(list(expected.values()))
     np.testing.assert_allclose(threshold.per_class, [one] * len(scene.known_labels), atol=1e-12)
 
@@ -329,10 +329,10 @@ def test_f1_thresholds_equal_those_from_pycocotools_curves(kind, seed):
 @pytest.mark.parametrize(("kind", "seed"), CASES[::4])
 def test_f1_thresholds_equal_their_definition(kind, seed):
     scene = make_scene(kind, seed)
-    facts = F1Optimal().fit(*to_containers(scene)).facts
+    metadata = F1Optimal().fit(*to_containers(scene)).metadata
     expected = slow.f1_thresholds(scene)
-    assert facts["without_threshold"] == [label for label, good in expected.items() if not good]
-    for label, value in facts["per_class"].items():
+    assert metadata["without_threshold"] == [label for label, good in expected.items() if not good]
+    for label, value in metadata["per_class"].items():
         # of recalls with equal F1 rounding may choose another than the first
         assert min(abs(value - good) for good in expected[label]) < 1e-12
 
@@ -358,8 +358,8 @@ def test_a_class_of_which_nothing_is_found_takes_no_part_in_f1():
     )
     threshold = F1Optimal().fit(*to_containers(scene))
     assert threshold.per_class.tolist() == [0.6] * 3  # the mean of ten times 0.6 is rounded down
-    assert threshold.facts["without_threshold"] == ["b", "c"]
-    assert threshold.facts["f1"] == pytest.approx({"a": 1.0})
+    assert threshold.metadata["without_threshold"] == ["b", "c"]
+    assert threshold.metadata["f1"] == pytest.approx({"a": 1.0})
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.1, 0.5])
@@ -369,7 +369,7 @@ def test_lrp_thresholds_equal_their_definition(kind, seed, tau):
     threshold = LRPOptimal(tau).fit(*to_containers(scene))
     expected = np.array(slow.lrp_thresholds(scene, tau))
     names = np.array(scene.known_labels)
-    assert threshold.facts["without_threshold"] == names[np.isinf(expected)].tolist()
+    assert threshold.metadata["without_threshold"] == names[np.isinf(expected)].tolist()
     np.testing.assert_array_equal(np.isinf(threshold.per_class), np.isinf(expected))
     for k in np.flatnonzero(~np.isinf(expected) & (threshold.per_class != expected)):
         # two thresholds can be equally good, and rounding then chooses between them
@@ -418,7 +418,7 @@ def test_a_class_without_lrp_threshold_keeps_nothing():
     found, truth = boxes_of([0, 2], [0.9, 1.0]), BoxTruth([1], [0, 1], [[0, 0, 4, 4]], [0], CLASSES)
     threshold = LRPOptimal().fit(found, truth)
     assert threshold.per_class.tolist() == [0.9, np.inf]
-    assert threshold.facts == {"lrp": {"car": 0.0}, "without_threshold": ["bus"]}
+    assert threshold.metadata == {"lrp": {"car": 0.0}, "without_threshold": ["bus"]}
     assert threshold.keep(found).tolist() == [True, False]
 
 

@@ -21,7 +21,7 @@ from incognita.containers.boxes import BoxTruth
 from incognita.containers.classes import Classes, Role
 from incognita.containers.dataset import ArrayDataset
 from incognita.containers.outputs import Head
-from incognita.models.detector import DetectionRules, FoundBoxes, HeadKind
+from incognita.models.detector import BoxFilter, HeadKind, ImageDetections
 
 COLORS = {
     "red": (225, 30, 30),
@@ -239,14 +239,14 @@ class BackgroundDetector(CellDetector):
 
     module: nn.Module = field(default_factory=BackgroundNetwork)
     name: str = "grid-with-background"
-    rules: DetectionRules = field(default_factory=lambda: DetectionRules(0.15, 100, None))
+    rules: BoxFilter = field(default_factory=lambda: BoxFilter(0.15, 100, None))
     head_kind: HeadKind = HeadKind.SOFTMAX
 
-    def _found(self, features: Tensor, logits: Tensor, size: tuple[int, int]) -> FoundBoxes:
+    def _found(self, features: Tensor, logits: Tensor, size: tuple[int, int]) -> ImageDetections:
         background = self.module.background(features)
         shares = torch.cat([logits, background], dim=1).softmax(dim=1)[:, : len(NAMES)]
         order = shares.flatten().argsort(descending=True, stable=True)
-        kept = order[shares.flatten()[order] >= self.rules.score_floor]
+        kept = order[shares.flatten()[order] >= self.rules.score_threshold]
         kept = kept[: self.rules.max_per_image]
         cells, labels = kept // len(NAMES), kept % len(NAMES)
         return _boxes(cells, shares.flatten()[kept], labels, features, logits, size)._replace(
@@ -283,7 +283,7 @@ class TwoHeadsDetector(CellDetector):
         both = (self.module.head, self.module.lower)
         return tuple(Head(each.weight.detach(), each.bias.detach()) for each in both)
 
-    def _found(self, features: Tensor, logits: Tensor, size: tuple[int, int]) -> FoundBoxes:
+    def _found(self, features: Tensor, logits: Tensor, size: tuple[int, int]) -> ImageDetections:
         found = super()._found(features, logits, size)
         return found._replace(head_index=(found.source_index >= GRID * GRID // 2).long())
 
@@ -295,11 +295,11 @@ def _boxes(
     features: Tensor,
     logits: Tensor,
     size: tuple[int, int],
-) -> FoundBoxes:
+) -> ImageDetections:
     row, column = cells // GRID, cells % GRID
     rois = torch.stack([column, row, column + 1, row + 1], dim=1) / GRID
     height, width = size
-    return FoundBoxes(
+    return ImageDetections(
         rois * torch.tensor([width, height, width, height]),
         confidence,
         labels,

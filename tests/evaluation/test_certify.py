@@ -166,10 +166,10 @@ def test_thresholds_are_given_for_every_known_class():
 def test_a_score_floor_leaves_out_detections_before_anything_else():
     detections, truth = to_containers(make_scene("plain", 2))
     floor = float(np.median(detections.confidence))
-    cut = certify(detections, truth, n_resamples=0, score_floor=floor)
+    cut = certify(detections, truth, n_resamples=0, score_threshold=floor)
     by_hand = certify(detections[detections.confidence >= floor], truth, n_resamples=0)
     assert cut.get("lrp").value == by_hand.get("lrp").value
-    assert cut.inputs["score_floor"] == floor
+    assert cut.inputs["score_threshold"] == floor
 
 
 def test_tau_changes_every_convention_and_is_recorded():
@@ -225,7 +225,7 @@ def test_progress_is_told_step_by_step():
     [
         ({"tau": 1.0}, "tau must be at least 0 and below 1, but it is 1.0"),
         ({"tau": -0.1}, "tau must be at least 0 and below 1, but it is -0.1"),
-        ({"score_floor": math.nan}, "score_floor must be a number, but it is NaN"),
+        ({"score_threshold": math.nan}, "score_threshold must be a number, but it is NaN"),
         ({"n_resamples": -1}, "n_resamples must be at least 0, but it is -1"),
     ],
 )

@@ -11,7 +11,7 @@ from tests.evaluation.worlds import TinyNet, tiny_benchmark
 
 import incognita
 from incognita.errors import InvalidDataError
-from incognita.evaluation.detector import offer_of_detector
+from incognita.evaluation.detector import capabilities_of_detector
 from incognita.evaluation.evaluate import BoxOptions
 from incognita.extraction.classifier_pass import identity_of_classifier
 from incognita.extraction.detector_pass import identity_of_detector
@@ -35,21 +35,21 @@ def run(detector, methods="msp", **options):
 
 @dataclass(eq=False)
 class StubbornDetector(CellDetector):
-    def with_rules(self, **rules):
+    def with_filter(self, **rules):
         return self
 
 
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"score_floor": 0.9}, "score_floor 0.9 was asked for, but grid stays with"),
+        ({"score_threshold": 0.9}, "score_threshold 0.9 was asked for, but grid stays with"),
         ({"max_per_image": 1}, "max_per_image 1 was asked for, but grid stays with"),
     ],
 )
 def test_a_detector_that_ignores_the_rules_asked_for_is_refused(asked, words):
     with pytest.raises(InvalidDataError, match=words):
         run(StubbornDetector(), boxes=BoxOptions(**asked))
-    own = BoxOptions(score_floor=StubbornDetector().rules.score_floor)
+    own = BoxOptions(score_threshold=StubbornDetector().rules.score_threshold)
     assert run(StubbornDetector(), boxes=own).failed == {}
 
 
@@ -78,7 +78,7 @@ def test_a_choice_of_classes_has_features_where_its_detector_has_them():
     benchmark = small_benchmark()
     for detector, has in ((BareDetector(), False), (CellDetector(), True)):
         chosen = select_classes(detector, ("blue", "red"), (2, 0))
-        assert offer_of_detector(chosen, benchmark).has_features is has
+        assert capabilities_of_detector(chosen, benchmark).has_features is has
 
 
 def test_all_that_changes_outputs_of_a_detector_is_in_the_key_of_its_results(tmp_path):
@@ -88,8 +88,8 @@ def test_all_that_changes_outputs_of_a_detector_is_in_the_key_of_its_results(tmp
     assert identity | identity_of_detector(detector) == identity
     other = replace(detector, pixel_std=torch.full((3,), 0.01))
     second = run(other, "safe", out=tmp_path)
-    assert second.facts["passes"]["images"] > 0  # not the result of the other step
-    assert run(detector, "safe", out=tmp_path).facts["passes"]["images"] == 0
+    assert second.metadata["passes"]["images"] > 0  # not the result of the other step
+    assert run(detector, "safe", out=tmp_path).metadata["passes"]["images"] == 0
 
 
 def test_all_that_changes_outputs_of_a_classifier_is_in_the_key_of_its_results(tmp_path):
@@ -101,7 +101,7 @@ def test_all_that_changes_outputs_of_a_classifier_is_in_the_key_of_its_results(t
         for each in (one, other)
     ]
     assert found[0].get("odin").identity["networks"] == [identity_of_classifier(one)]
-    assert found[1].facts["passes"]["images"] > 0
+    assert found[1].metadata["passes"]["images"] > 0
 
 
 MODEL = """
@@ -123,7 +123,7 @@ from incognita.models.load import load_model
 from tests.evaluation.box_worlds import scenes
 
 if __name__ == "__main__":
-    detector = load_model(sys.argv[1] + ":build").with_rules(score_floor=0.4)
+    detector = load_model(sys.argv[1] + ":build").with_filter(score_threshold=0.4)
     for each in (detector, select_classes(detector, ("blue", "red"), (2, 0))):
         boxes = [
             extract_boxes(each, scenes("s", 70, seed=1), settings=Settings(workers=n)).outputs

@@ -32,10 +32,10 @@ import incognita
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.decisions.thresholds import UnknownThreshold
 from incognita.evaluation.detector_metrics import (
-    BoxSet,
-    Decided,
+    DetectedSet,
+    ThresholdedScores,
+    align_classes,
     draw_images,
-    in_classes_of,
     measure_method,
 )
 from incognita.evaluation.evaluate import BoxOptions
@@ -103,7 +103,7 @@ class World:
             found.append(replace(mine, unknown_score=row["unknown_score"]))
         return Part(len(dataset), found, truths_of(dataset), NAMES)
 
-    def box_set(self, name: str) -> BoxSet:
+    def box_set(self, name: str) -> DetectedSet:
         """Give a set as the evaluation saw it."""
         dataset = scored_sets(self.benchmark)[name]
         found = extract_boxes(self.detector, dataset).outputs.detections
@@ -111,7 +111,7 @@ class World:
         is_kept = found.confidence >= t_star[found.class_ids]
         group = {"test": "known", "both": "mixed"}.get(name) or UNKNOWN_SETS[name].split("/")[0]
         truth = dataset.truth()
-        return BoxSet(name, group, in_classes_of(truth, found), truth, is_kept)
+        return DetectedSet(name, group, align_classes(truth, found), truth, is_kept)
 
 
 def scene_of(dataset: GridScenes, found: list[ScoredBox]) -> Scene:
@@ -322,7 +322,7 @@ def test_a_replicate_is_the_number_of_the_images_that_were_drawn(world):
         name: np.array([box.unknown_score for box in part.boxes]) for name, part in parts.items()
     }
     weights = draw_images(sets, n_resamples=3, seed=5)
-    measures = measure_method(sets, Decided(scores, tau, gaussian), weights)
+    measures = measure_method(sets, ThresholdedScores(scores, tau, gaussian), weights)
     for column in range(4):
         drawn = {
             name: box_protocol.resampled(part, weights[name][:, column])

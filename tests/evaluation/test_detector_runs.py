@@ -37,10 +37,10 @@ from incognita.benchmarks.benchmark import Benchmark
 from incognita.containers.classes import Classes
 from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
-from incognita.evaluation.detector import offer_of_detector
+from incognita.evaluation.detector import capabilities_of_detector
 from incognita.evaluation.evaluate import BoxOptions
 from incognita.evaluation.gallery import CALLED_UNKNOWN, NAMED
-from incognita.evaluation.select_methods import ask
+from incognita.evaluation.select_methods import select_methods
 from incognita.extraction.extract import extract_boxes
 from incognita.methods.softmax import MSP
 from incognita.models.wrap_classifier import wrap_classifier
@@ -90,7 +90,7 @@ def test_every_image_goes_through_the_detector_once_for_all_methods():
     assert found.failed == {}
     n = n_images(scored_sets(benchmark)) + len(benchmark.train) + len(benchmark.validation)
     assert counter.images == n
-    assert found.facts["passes"] == {"images": n, "forward": n, "backward": 0}
+    assert found.metadata["passes"] == {"images": n, "forward": n, "backward": 0}
 
 
 def test_only_safe_adds_a_forward_and_a_backward_pass_and_only_to_training_images():
@@ -99,10 +99,10 @@ def test_only_safe_adds_a_forward_and_a_backward_pass_and_only_to_training_image
     found = incognita.evaluate(detector, benchmark, "energy, lard, safe", n_resamples=0)
     n = n_images(scored_sets(benchmark)) + len(benchmark.train) + len(benchmark.validation)
     with_boxes = sum(1 for k in range(len(benchmark.train)) if has_boxes(detector, benchmark, k))
-    assert found.facts["passes"]["images"] == n
-    assert found.facts["passes"]["forward"] == n + len(benchmark.train)
+    assert found.metadata["passes"]["images"] == n
+    assert found.metadata["passes"]["forward"] == n + len(benchmark.train)
     # an image in which nothing is found gives no gradient
-    assert 0 < found.facts["passes"]["backward"] == with_boxes <= len(benchmark.train)
+    assert 0 < found.metadata["passes"]["backward"] == with_boxes <= len(benchmark.train)
     counter.handle.remove()
     assert counter.images == n + len(benchmark.train) + len(benchmark.train)  # of has_boxes
 
@@ -117,7 +117,7 @@ def test_training_images_are_left_alone_where_no_method_learns_from_them():
     detector, benchmark = CellDetector(), small_benchmark()
     found = incognita.evaluate(detector, benchmark, FAST, n_resamples=0)
     n = n_images(scored_sets(benchmark)) + len(benchmark.validation)
-    assert found.facts["passes"]["images"] == n
+    assert found.metadata["passes"]["images"] == n
 
 
 def test_a_second_run_makes_no_pass_and_gives_the_same_numbers(tmp_path):
@@ -126,7 +126,7 @@ def test_a_second_run_makes_no_pass_and_gives_the_same_numbers(tmp_path):
     first = incognita.evaluate(detector, benchmark, "msp, knn(k=5)", **places)
     counter = PassCounter(detector)
     second = incognita.evaluate(detector, benchmark, "msp, knn(k=5)", **places)
-    assert counter.images == 0 == second.facts["passes"]["images"]
+    assert counter.images == 0 == second.metadata["passes"]["images"]
     assert second.get("msp").as_json() == first.get("msp").as_json()
     assert second.ranking() == first.ranking()
     # a method more comes from the stored outputs
@@ -161,12 +161,12 @@ def test_other_weights_rules_or_one_other_image_make_passes_again(tmp_path):
 
     def images_run(detector, sets=benchmark, **more):
         found = incognita.evaluate(detector, sets, "msp", n_resamples=0, **places, **more)
-        return found.facts["passes"]["images"]
+        return found.metadata["passes"]["images"]
 
     assert images_run(CellDetector()) == n
     assert images_run(CellDetector()) == 0
     assert images_run(CellDetector(GridNetwork(seed=1))) == n
-    assert images_run(CellDetector(), boxes=BoxOptions(score_floor=0.4)) == n
+    assert images_run(CellDetector(), boxes=BoxOptions(score_threshold=0.4)) == n
     assert images_run(CellDetector(), boxes=BoxOptions(max_per_image=2)) == n
     images = [image.copy() for image in benchmark.test.images]
     images[3][0, 0, 0] ^= 255
@@ -180,12 +180,12 @@ def test_other_weights_rules_or_one_other_image_make_passes_again(tmp_path):
 
 
 def test_the_rules_of_the_detector_are_part_of_the_record(tmp_path):
-    rules = BoxOptions(score_floor=0.4, max_per_image=2)
+    rules = BoxOptions(score_threshold=0.4, max_per_image=2)
     found = incognita.evaluate(
         CellDetector(), small_benchmark(), "msp", boxes=rules, n_resamples=0, out=tmp_path
     )
-    wanted = {"score_floor": 0.4, "max_per_image": 2, "nms_iou": None}
-    assert found.facts["rules"] == wanted
+    wanted = {"score_threshold": 0.4, "max_per_image": 2, "nms_iou": None}
+    assert found.metadata["rules"] == wanted
     assert found.get("msp").identity["rules"] == wanted
     frame = polars.read_parquet(next(tmp_path.rglob("*.parquet")))
     assert frame["confidence"].min() >= 0.4
@@ -250,8 +250,8 @@ def test_a_broken_image_is_recorded_and_the_rest_goes_on(part, tmp_path):
     places = {"n_resamples": 0, "out": tmp_path}
     found = incognita.evaluate(CellDetector(), benchmark, "msp, knn(k=3)", **places)
     assert not found.is_complete
-    assert [each[:2] for each in found.broken] == [(part, f"{part}002")]
-    assert "ends too early" in found.broken[0][2]
+    assert [each[:2] for each in found.failed_images] == [(part, f"{part}002")]
+    assert "ends too early" in found.failed_images[0][2]
     if part == "test":
         assert found.get("msp").get("images_without_detection", "known").support["images"] == 11
         # the numbers are those of the set without the image
@@ -261,8 +261,8 @@ def test_a_broken_image_is_recorded_and_the_rest_goes_on(part, tmp_path):
         )
         assert numbers(found.get("msp")) == numbers(without.get("msp"))
     again = incognita.evaluate(CellDetector(), benchmark, "msp, knn(k=3)", **places)
-    assert again.facts["passes"]["images"] == 0
-    assert again.broken == found.broken  # a stored result remembers
+    assert again.metadata["passes"]["images"] == 0
+    assert again.failed_images == found.failed_images  # a stored result remembers
 
 
 def painted(n, tone, name="dark"):
@@ -359,7 +359,7 @@ class Failing(MSP):
 
     where: str = "fit"
 
-    def learn(self, known, validation):
+    def fit_statistics(self, known, validation):
         if self.where == "fit":
             raise ValueError("nothing to learn")
 
@@ -375,7 +375,7 @@ class Spy(MSP):
 
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.KNOWN | Needs.VALIDATION | Needs.LABELS
 
-    def learn(self, known, validation):
+    def fit_statistics(self, known, validation):
         self.seen_ = {"train": known, "validation": validation}
 
 
@@ -452,7 +452,7 @@ def test_a_search_tries_parameters_on_held_out_boxes(tmp_path):
     assert best == next(p.auroc for p in curve if p.parameters["percentile"] == chosen)
     assert found.families["react (tuned)"] == found.families["react"] == "mixed"
     again = incognita.evaluate(detector, benchmark, "msp, react, knn(k=3)", **places)
-    assert again.facts["passes"]["images"] == 0
+    assert again.metadata["passes"]["images"] == 0
     assert sorted(again.methods) == sorted(found.methods)
 
 
@@ -464,7 +464,7 @@ def test_a_search_over_several_heads_tries_nothing_says_so_and_is_stored(tmp_pat
     (note,) = found.get("react").notes
     assert note.endswith("its parameters are not searched")
     again = incognita.evaluate(detector, benchmark, "msp, react", **places)
-    assert again.facts["passes"]["images"] == 0
+    assert again.metadata["passes"]["images"] == 0
 
 
 # --- thresholds -----------------------------------------------------------------------------------
@@ -503,7 +503,7 @@ def test_a_class_of_which_nothing_is_right_is_named_beside_its_thresholds():
         ({"unknown_threshold": "f1"}, "here a policy is wanted for tau"),
         ({"unknown_threshold": "quantil"}, "Did you mean quantile"),
         ({"unknown_threshold": "harmonic-mean"}, "has no unknown validation images"),
-        ({"score_floor": 1.5}, "score_floor must be"),
+        ({"score_threshold": 1.5}, "score_threshold must be"),
         ({"nms_iou": 0.5}, "drops no overlapping boxes"),
     ],
 )
@@ -533,7 +533,7 @@ def test_the_harmonic_mean_weighs_known_against_unknown_validation_boxes():
 
 def test_pictures_show_every_set_with_unknown_objects(tmp_path):
     found = incognita.evaluate(CellDetector(), small_benchmark(), FAST, n_resamples=0, out=tmp_path)
-    folder = Path(found.facts["pictures"])
+    folder = Path(found.metadata["pictures"])
     assert [each.stem for each in folder.iterdir()] == ["a"]
     with Image.open(folder / "a.png") as sheet:
         pixels = np.asarray(sheet.convert("RGB"))
@@ -554,7 +554,9 @@ def refusal(detector=None, benchmark=None, methods="msp", **more):
 
 def test_a_detector_that_finds_nothing_is_one_sentence():
     """However many methods there are, and wherever its boxes are lost."""
-    said = refusal(CellDetector().with_rules(score_floor=0.99), methods="msp, energy, knn(k=5)")
+    said = refusal(
+        CellDetector().with_filter(score_threshold=0.99), methods="msp, energy, knn(k=5)"
+    )
     assert said == (
         "grid finds no box that reaches its floor of 0.99 in the 12 known images of validation, "
         "so there is nothing to score; lower it, or check the detector and its preprocessing."
@@ -562,7 +564,7 @@ def test_a_detector_that_finds_nothing_is_one_sentence():
     said = refusal(boxes=BoxOptions(confidence_threshold=0.98), methods="msp, energy")
     assert "reaches the confidence threshold t* (fixed(value=0.98)) in the 12 known" in said
     benchmark = small_benchmark(validation=None, unknown_validation=None)
-    said = refusal(CellDetector().with_rules(score_floor=0.99), benchmark)
+    said = refusal(CellDetector().with_filter(score_threshold=0.99), benchmark)
     assert "in the 12 known images of test" in said
 
 
@@ -630,9 +632,9 @@ def test_a_truth_in_which_nothing_can_be_unknown_is_refused():
 
 def test_sets_without_boxes_are_refused():
     images = small_sets()["test"].images
-    bare = incognita.containers.dataset.ArrayDataset("bare", tuple("abc"), images[:3])
+    unwrap = incognita.containers.dataset.ArrayDataset("bare", tuple("abc"), images[:3])
     assert "bare has no boxes, but a detector is measured against boxes" in refusal(
-        benchmark=small_benchmark(unknown={"near": {"bare": bare}})
+        benchmark=small_benchmark(unknown={"near": {"bare": unwrap}})
     )
 
 
@@ -651,12 +653,14 @@ def test_a_search_without_held_out_boxes_is_refused_before_any_pass():
 
 def test_methods_that_boxes_cannot_feed_are_left_out_of_all_and_refused_by_name():
     assert "odin needs" in refusal(methods="odin")
-    asked = ask("all", offer_of_detector(CellDetector(), small_benchmark()))
+    asked = select_methods("all", capabilities_of_detector(CellDetector(), small_benchmark()))
     assert {"msp", "energy", "knn", "vim", "react", "lard", "safe"} <= set(asked.methods)
     assert "not of boxes" in asked.skipped["odin"]
     assert "boxes of several detectors" in asked.skipped["ensemble"]
-    bare = replace(CellDetector(), layers=())
-    assert {"lard", "safe"} <= set(ask("all", offer_of_detector(bare, small_benchmark())).skipped)
+    unwrap = replace(CellDetector(), layers=())
+    assert {"lard", "safe"} <= set(
+        select_methods("all", capabilities_of_detector(unwrap, small_benchmark())).skipped
+    )
 
 
 # --- what comes out -------------------------------------------------------------------------------
@@ -686,7 +690,7 @@ def test_the_evaluation_is_valid_json_with_every_number():
     assert np.array(record["correlations"]["pairs"])[0, 0] == 4
     assert record["facts"]["confidence_policy"] == "f1"
     assert record["facts"]["score_policy"] == "quantile(share=0.95)"
-    assert record["facts"]["rules"]["score_floor"] == 0.3
+    assert record["facts"]["rules"]["score_threshold"] == 0.3
 
 
 def test_intervals_hold_the_value_and_the_same_seed_gives_the_same():

@@ -44,7 +44,7 @@ def passive_methods():
     return {
         name: method
         for name, method in methods.items()
-        if not any(probe.forwards or probe.backwards for probe in method.probes())
+        if not any(extra.forwards or extra.backwards for extra in method.extra_outputs())
     }
 
 
@@ -56,7 +56,7 @@ def test_every_image_goes_through_the_network_once_for_all_methods_and_grid_poin
     found = incognita.evaluate(network, benchmark, methods, search=True, n_resamples=0)
     assert found.failed == {}
     assert counter.images == n_images(benchmark)
-    assert found.facts["passes"] == {
+    assert found.metadata["passes"] == {
         "images": n_images(benchmark),
         "forward": n_images(benchmark),
         "backward": 0,
@@ -68,7 +68,7 @@ def test_odin_adds_exactly_one_forward_and_one_backward_per_scored_image(network
     benchmark, counter = tiny_benchmark(), Counter(network.module)
     found = incognita.evaluate(network, benchmark, "msp, odin, odin-max-logit", n_resamples=0)
     n_scored = sum(len(each) for each in found.sets)
-    assert found.facts["passes"] == {
+    assert found.metadata["passes"] == {
         "images": n_scored,
         "forward": 2 * n_scored,
         "backward": n_scored,
@@ -85,7 +85,7 @@ def test_a_search_over_odin_steps_only_on_validation_images_and_with_what_it_cho
     tuned, default = found.get("odin (tuned)"), found.get("odin")
     n_choices = 1 if tuned.parameters == default.parameters else 2
     n_points = len(tuned.search.curve)
-    assert found.facts["passes"]["forward"] == (
+    assert found.metadata["passes"]["forward"] == (
         n_held_out * (1 + n_points) + n_scored * (1 + n_choices)
     )
 
@@ -121,7 +121,7 @@ def test_a_second_run_adds_only_what_is_missing(network, tmp_path):
     third = incognita.evaluate(network, tiny_benchmark(), "msp, energy", **places)
     assert third.ranking() == second.ranking()
     assert third.get("energy").as_json() == second.get("energy").as_json()
-    assert third.behind_best("msp") == second.behind_best("msp")
+    assert third.gap_to_best("msp") == second.gap_to_best("msp")
 
 
 def test_another_seed_or_weight_is_another_result(network, tmp_path):
@@ -169,8 +169,8 @@ def test_a_broken_image_is_recorded_and_the_rest_goes_on(network):
     torn = replace(benchmark, test=Torn(benchmark.test))
     found = incognita.evaluate(network, torn, "msp", n_resamples=0)
     assert not found.is_complete
-    assert [(part, image) for part, image, _ in found.broken] == [("test", "test/2")]
-    assert "ends too early" in found.broken[0][2]
+    assert [(part, image) for part, image, _ in found.failed_images] == [("test", "test/2")]
+    assert "ends too early" in found.failed_images[0][2]
     assert len(found.scores["msp"]["test"]) == len(benchmark.test) - 1
 
 
@@ -242,7 +242,7 @@ def test_the_table_ranks_by_the_mean_of_the_groups(network):
         for t in found.ranking()
     ]
     assert means == sorted(means, reverse=True)
-    assert found.behind_best(found.ranking()[0]).value == 0
+    assert found.gap_to_best(found.ranking()[0]).value == 0
     assert found.groups == ("near", "far")
 
 
@@ -295,7 +295,7 @@ def test_broken_images_are_told_again_when_results_come_from_the_store(network, 
     places = {"store": tmp_path / "outputs", "out": tmp_path / "results", "n_resamples": 0}
     first = incognita.evaluate(network, torn, "msp", **places)
     second = incognita.evaluate(network, torn, "msp", **places)
-    assert second.broken == first.broken
+    assert second.failed_images == first.failed_images
     assert not second.is_complete
 
 
@@ -337,9 +337,9 @@ class Moody(Method):
 
     a: float = 1.0
     search_space = {"a": (1.0, 2.0)}  # noqa: RUF012
-    invalidates = {"a": Refit.SETTLE}  # noqa: RUF012
+    invalidates = {"a": Refit.FINALIZE}  # noqa: RUF012
 
-    def settle(self, known, validation):
+    def finalize(self, known, validation):
         if self.a == 2.0:
             raise ValueError("two is bad")
         weight = torch.zeros(1, requires_grad=True)

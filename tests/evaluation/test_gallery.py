@@ -38,21 +38,21 @@ def sheets(out) -> set[Path]:
 
 def test_pictures_are_reported_only_where_they_are_of_the_very_result(tmp_path):
     first = run(tmp_path)
-    folder = Path(first.facts["pictures"])
+    folder = Path(first.metadata["pictures"])
     kept = {path: path.read_bytes() for path in folder.iterdir()}
     assert folder.name.startswith("msp-")
     assert (folder.parent / f"{folder.name.removesuffix('-pictures')}.json").is_file()
     # other thresholds are other pictures, in a folder of their own
     other = run(tmp_path, boxes=BoxOptions(confidence_threshold=0.31))
-    assert other.facts["pictures"] != first.facts["pictures"]
+    assert other.metadata["pictures"] != first.metadata["pictures"]
     assert {path: path.read_bytes() for path in folder.iterdir()} == kept
     # from the store alone they are found again
     again = run(tmp_path)
-    assert again.facts["passes"]["images"] == 0
-    assert again.facts["pictures"] == first.facts["pictures"]
+    assert again.metadata["passes"]["images"] == 0
+    assert again.metadata["pictures"] == first.metadata["pictures"]
     (folder / "odd.png").unlink()
     folder.rmdir()
-    assert run(tmp_path).facts["pictures"] is None
+    assert run(tmp_path).metadata["pictures"] is None
 
 
 def test_the_best_of_all_methods_is_drawn_and_not_the_best_of_the_new_ones(tmp_path):
@@ -62,14 +62,14 @@ def test_the_best_of_all_methods_is_drawn_and_not_the_best_of_the_new_ones(tmp_p
     drawn = sheets(tmp_path / "some")
     both = run(tmp_path / "some", f"{best}, {worst}")  # only the worst is new
     assert both.ranking() == [best, worst]
-    assert both.facts["pictures"] == first.facts["pictures"]
+    assert both.metadata["pictures"] == first.metadata["pictures"]
     assert sheets(tmp_path / "some") == drawn
     alone = run(tmp_path / "some", worst)  # from the store: its boxes are not at hand
-    assert alone.facts["pictures"] is None
+    assert alone.metadata["pictures"] is None
     # a better one that comes later is drawn, too
     run(tmp_path / "more", worst)
     better = run(tmp_path / "more", f"{best}, {worst}")
-    assert Path(better.facts["pictures"]).name.startswith(best.partition("(")[0])
+    assert Path(better.metadata["pictures"]).name.startswith(best.partition("(")[0])
 
 
 def test_no_name_of_a_set_leaves_the_folder_or_hides_another(tmp_path):
@@ -82,7 +82,7 @@ def test_no_name_of_a_set_leaves_the_folder_or_hides_another(tmp_path):
     }
     found = run(tmp_path / "deep" / "out", benchmark=benchmark_of(**sets))
     assert [note for note in found.notes if "pictures" in note] == []
-    folder = Path(found.facts["pictures"])
+    folder = Path(found.metadata["pictures"])
     assert len(sheets(tmp_path)) == 4 == len(list(folder.glob("*.png")))
 
 
@@ -97,7 +97,7 @@ def test_images_of_extreme_shapes_are_drawn(tmp_path):
     odd = flat("odd", [(5000, 1), (1, 5000), (1, 1), (3, 700)])
     found = run(tmp_path, benchmark=benchmark_of(odd=odd))
     assert [note for note in found.notes if "pictures" in note] == []
-    with Image.open(Path(found.facts["pictures"]) / "odd.png") as sheet:
+    with Image.open(Path(found.metadata["pictures"]) / "odd.png") as sheet:
         assert sheet.size == (4 * (SIDE + MARGIN) + MARGIN, STRIP + SIDE + MARGIN)
 
 
@@ -129,7 +129,7 @@ def test_an_image_that_cannot_be_read_any_more_is_passed_over(tmp_path):
     assert found.is_complete
     pixels = {}
     for name, each in (("whole", whole), ("going", found)):
-        with Image.open(Path(each.facts["pictures"]) / "odd.png") as sheet:
+        with Image.open(Path(each.metadata["pictures"]) / "odd.png") as sheet:
             pixels[name] = np.asarray(sheet)
     three = 3 * (SIDE + MARGIN)
     tiles = slice(STRIP, STRIP + SIDE)
@@ -138,7 +138,7 @@ def test_an_image_that_cannot_be_read_any_more_is_passed_over(tmp_path):
     none = run(tmp_path / "none", benchmark=benchmark_of(odd=Going(ODD, 0)))
     said = "odd: no pictures could be drawn (none of its images can be read any more)"
     assert none.notes[-1] == said
-    assert none.facts["pictures"] is None
+    assert none.metadata["pictures"] is None
 
 
 def test_a_failure_to_draw_is_a_note_and_never_the_end(tmp_path, monkeypatch):
@@ -149,7 +149,7 @@ def test_a_failure_to_draw_is_a_note_and_never_the_end(tmp_path, monkeypatch):
     found = run(tmp_path)
     assert found.is_complete
     assert found.notes[-1] == "odd: no pictures could be drawn (no font)"
-    assert found.facts["pictures"] is None
+    assert found.metadata["pictures"] is None
 
 
 @pytest.mark.parametrize("name", ["a\nb", "名前", " ", "long " * 60])

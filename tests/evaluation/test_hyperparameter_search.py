@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.methods.toys import Toy
 
-from incognita.evaluation.hyperparameter_search import HeldOut, grid, probes_of_grid, search
+from incognita.evaluation.hyperparameter_search import SearchData, grid, probes_of_grid, search
 from incognita.methods import load_method
 from incognita.metrics.ranking import auroc
 
@@ -12,7 +12,7 @@ from incognita.metrics.ranking import auroc
 @pytest.fixture
 def held_out():
     toy = Toy()
-    return HeldOut(
+    return SearchData(
         toy.outputs(200, seed=1, prefix="train-"),
         toy.outputs(60, seed=2, prefix="val-"),
         toy.outputs(60, seed=3, unknown=True),
@@ -49,16 +49,18 @@ def test_a_point_that_cannot_be_is_kept_with_its_reason(held_out):
 
 def test_a_parameter_of_scoring_fits_nothing_again(held_out, monkeypatch):
     fitted = load_method("knn").fit(held_out.known)
-    monkeypatch.setattr(type(fitted), "learn", lambda *_: pytest.fail("learned again"))
+    monkeypatch.setattr(type(fitted), "fit_statistics", lambda *_: pytest.fail("learned again"))
     assert len(search(fitted, held_out).curve) >= 5
 
 
 def test_a_parameter_of_settling_does_not_learn_again(held_out, monkeypatch):
     fitted = load_method("vim", dimension=4).fit(held_out.known)
     calls = []
-    settle = type(fitted).settle
-    monkeypatch.setattr(type(fitted), "learn", lambda *_: pytest.fail("learned again"))
-    monkeypatch.setattr(type(fitted), "settle", lambda *given: (calls.append(1), settle(*given))[1])
+    finalize = type(fitted).finalize
+    monkeypatch.setattr(type(fitted), "fit_statistics", lambda *_: pytest.fail("learned again"))
+    monkeypatch.setattr(
+        type(fitted), "finalize", lambda *given: (calls.append(1), finalize(*given))[1]
+    )
     fitted.with_parameters(held_out.known, held_out.validation, dimension=8)
     assert calls == [1]
 

@@ -2,49 +2,53 @@ import pytest
 
 from incognita.calls import split_calls
 from incognita.errors import InvalidDataError, UnknownNameError
-from incognita.evaluation.select_methods import Offer, ask, make
+from incognita.evaluation.select_methods import Capabilities, parse_method, select_methods
 from incognita.methods import list_methods, load_method
 from incognita.methods.knn import KNN
 
 
 def test_all_means_every_method_the_model_can_feed():
-    asked = ask("all", Offer())
+    asked = select_methods("all", Capabilities())
     assert set(asked.methods) | set(asked.skipped) == set(list_methods())
     assert set(asked.skipped) == {"godin", "ensemble", "lard", "safe"}
     assert "several networks" in asked.skipped["ensemble"]
 
 
 def test_methods_on_maps_inside_boxes_are_for_detectors():
-    assert ask("all", Offer()).skipped["lard"].startswith("needs a latent layer pooled over boxes")
+    assert (
+        select_methods("all", Capabilities())
+        .skipped["lard"]
+        .startswith("needs a latent layer pooled over boxes")
+    )
     with pytest.raises(InvalidDataError, match=r"safe needs shortcut layers .* \(a detector\)"):
-        ask("safe", Offer(has_latent=True))
-    asked = ask("all", Offer(has_latent=True, has_shortcuts=True))
+        select_methods("safe", Capabilities(has_latent=True))
+    asked = select_methods("all", Capabilities(has_latent=True, has_shortcuts=True))
     assert {"lard", "safe"} <= set(asked.methods)
 
 
 def test_without_a_linear_head_methods_on_logits_still_work():
-    offer = Offer(
+    offer = Capabilities(
         has_head=False, has_features=False, head_reason="no linear layer gives the logits"
     )
-    asked = ask("all", offer)
+    asked = select_methods("all", offer)
     assert {"msp", "energy", "openmax", "kl-matching"} <= set(asked.methods)
     assert asked.skipped["knn"] == "needs a linear head (no linear layer gives the logits)"
 
 
 def test_a_named_method_that_cannot_run_is_refused_with_those_that_can():
     with pytest.raises(InvalidDataError, match=r"knn needs .* These still work: msp, "):
-        ask("msp, knn", Offer(has_head=False, has_features=False))
+        select_methods("msp, knn", Capabilities(has_head=False, has_features=False))
 
 
 def test_without_training_images_methods_that_learn_are_left_out():
-    asked = ask("all", Offer(has_train=False, has_train_labels=False))
+    asked = select_methods("all", Capabilities(has_train=False, has_train_labels=False))
     assert "knn" in asked.skipped
     assert "energy" in asked.methods
 
 
 def test_parameters_may_stand_in_brackets():
-    assert make("knn(k=10)").k == 10
-    assert make("react(percentile=95)").percentile == 95
+    assert parse_method("knn(k=10)").k == 10
+    assert parse_method("react(percentile=95)").percentile == 95
     assert split_calls("knn(k=10), msp") == ["knn(k=10)", "msp"]
 
 
@@ -62,69 +66,69 @@ def test_parameters_may_stand_in_brackets():
     ],
 )
 def test_bad_spellings_are_refused(text):
-    with pytest.raises(InvalidDataError, match=r"write"):
-        make(text)
+    with pytest.raises(InvalidDataError, match=r"Write"):
+        parse_method(text)
 
 
 def test_a_typo_gets_a_suggestion():
     with pytest.raises(UnknownNameError, match="Did you mean energy"):
-        ask("enrgy", Offer())
+        select_methods("enrgy", Capabilities())
 
 
 def test_a_method_asked_for_twice_is_refused():
     with pytest.raises(InvalidDataError, match="twice"):
-        ask("msp, msp", Offer())
+        select_methods("msp, msp", Capabilities())
 
 
 def test_methods_may_be_given_as_objects():
-    asked = ask({"mine": load_method("knn", k=3)}, Offer())
+    asked = select_methods({"mine": load_method("knn", k=3)}, Capabilities())
     assert asked.methods["mine"].k == 3
 
 
 def test_no_method_at_all_is_refused():
     with pytest.raises(InvalidDataError, match="No method was named"):
-        ask(" , ", Offer())
+        select_methods(" , ", Capabilities())
 
 
 def test_each_method_of_a_chain_may_have_parameters_of_its_own():
-    assert make("react+knn(k=10)").then.k == 10
-    both = make("react(percentile=95)+knn(k=10)")
-    assert (both.percentile, both.then.k) == (95, 10)
-    assert list(ask("react(percentile=95)+knn(k=10), msp", Offer()).methods) == [
+    assert parse_method("react+knn(k=10)").scorer.k == 10
+    both = parse_method("react(percentile=95)+knn(k=10)")
+    assert (both.percentile, both.scorer.k) == (95, 10)
+    assert list(select_methods("react(percentile=95)+knn(k=10), msp", Capabilities()).methods) == [
         "react(percentile=95)+knn(k=10)",
         "msp",
     ]
 
 
 def test_a_registered_name_with_a_plus_comes_before_its_parts():
-    assert make("dice+react(clip_percentile=80)").then.percentile == 80
-    apart = make("dice(percentile=70)+react(percentile=80)")
-    assert (apart.percentile, apart.then.percentile) == (70, 80)
-    assert make("dice+react(percentile=80)+knn(k=3)").then.then.k == 3
+    assert parse_method("dice+react(clip_percentile=80)").scorer.percentile == 80
+    apart = parse_method("dice(percentile=70)+react(percentile=80)")
+    assert (apart.percentile, apart.scorer.percentile) == (70, 80)
+    assert parse_method("dice+react(percentile=80)+knn(k=3)").scorer.scorer.k == 3
 
 
 def test_names_are_not_cut_inside_nested_brackets_or_quotes():
     nested = "oodl(nu=0.1, kernel=('a', 'b'))"
     assert split_calls(f"msp, {nested}") == ["msp", nested]
     assert split_calls("oodl(layer='a), b'), msp") == ["oodl(layer='a), b')", "msp"]
-    assert make("oodl(layer='a+b)(')").layer == "a+b)("
+    assert parse_method("oodl(layer='a+b)(')").layer == "a+b)("
 
 
 def test_a_parameter_given_twice_is_refused():
     with pytest.raises(InvalidDataError, match="k is given twice"):
-        make("knn(k=1, k=2)")
+        parse_method("knn(k=1, k=2)")
 
 
 @pytest.mark.parametrize("methods", ["all, msp", ["msp", "all"]])
 def test_all_stands_alone(methods):
     with pytest.raises(InvalidDataError, match="write all alone, or names"):
-        ask(methods, Offer())
-    assert len(ask(["all"], Offer()).methods) > 30
+        select_methods(methods, Capabilities())
+    assert len(select_methods(["all"], Capabilities()).methods) > 30
 
 
 def test_capital_letters_get_a_suggestion():
     with pytest.raises(UnknownNameError, match="Did you mean msp"):
-        ask("MSP", Offer())
+        select_methods("MSP", Capabilities())
 
 
 @pytest.mark.parametrize(
@@ -136,50 +140,57 @@ def test_capital_letters_get_a_suggestion():
     ],
 )
 def test_methods_on_layers_need_as_many_as_they_look_at(n_layers, left_out):
-    asked = ask("all", Offer(n_layers=n_layers))
+    asked = select_methods("all", Capabilities(n_layers=n_layers))
     assert set(asked.skipped) == left_out | {"godin", "ensemble", "lard", "safe"}
 
 
 def test_methods_that_calibrate_take_validation_images_or_else_training_images():
     learn_on_either = {"temperature", "kl-matching", "adascale"}
-    nothing = ask("all", Offer(has_train=False, has_validation=False))
+    nothing = select_methods("all", Capabilities(has_train=False, has_validation=False))
     assert learn_on_either <= set(nothing.skipped)
-    for offer in (Offer(has_train=False, has_train_labels=False), Offer(has_validation=False)):
-        assert learn_on_either <= set(ask("all", offer).methods)
+    for offer in (
+        Capabilities(has_train=False, has_train_labels=False),
+        Capabilities(has_validation=False),
+    ):
+        assert learn_on_either <= set(select_methods("all", offer).methods)
 
 
 def test_temperature_needs_the_labels_of_the_images_it_learns_from():
-    unlabeled = Offer(has_validation_labels=False)
-    assert unlabeled.lacks(load_method("temperature")) == "the classes of the validation images"
-    assert unlabeled.lacks(load_method("mds-ensemble")) is None
-    only_train = Offer(has_validation=False, has_train_labels=False)
-    assert only_train.lacks(load_method("temperature")) == "the classes of the training images"
-    assert Offer(has_train_labels=False).lacks(load_method("temperature")) is None
+    unlabeled = Capabilities(has_validation_labels=False)
+    assert (
+        unlabeled.missing_for(load_method("temperature")) == "the classes of the validation images"
+    )
+    assert unlabeled.missing_for(load_method("mds-ensemble")) is None
+    only_train = Capabilities(has_validation=False, has_train_labels=False)
+    assert (
+        only_train.missing_for(load_method("temperature")) == "the classes of the training images"
+    )
+    assert Capabilities(has_train_labels=False).missing_for(load_method("temperature")) is None
 
 
 def test_one_method_may_be_given_by_itself():
-    assert ask(KNN(k=5), Offer()).methods["knn"].k == 5
+    assert select_methods(KNN(k=5), Capabilities()).methods["knn"].k == 5
 
 
 @pytest.mark.usefixtures("outside_tests")
 @pytest.mark.parametrize("methods", [KNN, [KNN], {"mine": KNN}])
 def test_a_class_is_refused(methods):
     with pytest.raises(InvalidDataError, match=r"KNN is a class, .* write KNN\(\)\.$"):
-        ask(methods, Offer())
+        select_methods(methods, Capabilities())
 
 
 @pytest.mark.usefixtures("outside_tests")
 @pytest.mark.parametrize("methods", [3, [3], {"mine": 3}, None])
 def test_what_is_no_method_is_refused(methods):
     with pytest.raises(InvalidDataError, match="is no method; give all"):
-        ask(methods, Offer())
+        select_methods(methods, Capabilities())
 
 
 def test_two_methods_of_one_class_want_names():
     with pytest.raises(InvalidDataError, match="twice; give a mapping of names to methods"):
-        ask([load_method("knn", k=5), load_method("knn", k=10)], Offer())
+        select_methods([load_method("knn", k=5), load_method("knn", k=10)], Capabilities())
 
 
 def test_a_name_that_would_pass_for_a_searched_method_is_refused():
     with pytest.raises(InvalidDataError, match=r"ends in ' \(tuned\)'"):
-        ask({"knn (tuned)": load_method("knn")}, Offer())
+        select_methods({"knn (tuned)": load_method("knn")}, Capabilities())

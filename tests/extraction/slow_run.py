@@ -35,7 +35,9 @@ def run(root: Path, seconds: float = 0.0, workers: int = 1):
     settings = Settings(batch_size=100, workers=workers)
     dataset, store = SlowImages(seconds), OutputStore(root)
     classifier = TinyClassifier()
-    return extract(classifier, dataset, layers=True, probes=PROBES, settings=settings, store=store)
+    return extract(
+        classifier, dataset, layers=True, extra_outputs=PROBES, settings=settings, store=store
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError
 from incognita.extraction.extract import extract_boxes
 from incognita.extraction.settings import Settings
-from incognita.models.detector import DetectionRules
+from incognita.models.detector import BoxFilter
 from incognita.models.wrap_detector import select_classes
 
 
@@ -54,7 +54,7 @@ def repeated(found):
         (shifted(-1), "the class id -1, but its classes are 0 to 2"),
         (lambda f: f._replace(confidence=f.confidence[:-1]), "rows of confidence for"),
         (lambda f: f._replace(head_index=f.head_index + 7), "head_index that is none of its 1"),
-        (lambda f: f._replace(confidence=f.confidence - 0.3), "but its score_floor is 0.3"),
+        (lambda f: f._replace(confidence=f.confidence - 0.3), "but its score_threshold is 0.3"),
         (repeated, "boxes of an image, but its max_per_image is 100"),
         (lambda f: f._replace(features=None), "gives no features that it could see"),
         (lambda f: f._replace(logits=f.logits / 2), "does not give its logits: they differ by up"),
@@ -108,7 +108,7 @@ def test_rounding_of_logits_features_and_confidence_is_no_error():
         )
 
     floor = float(extracted(lambda f: f).outputs.detections.confidence.min())
-    assert extracted(rounded, rules=DetectionRules(floor, 100, None)).broken == ()
+    assert extracted(rounded, rules=BoxFilter(floor, 100, None)).failed_images == ()
 
 
 def test_without_heads_logits_are_taken_as_they_come():
@@ -139,7 +139,7 @@ def test_each_box_is_compared_with_its_own_head():
             found = super()._found(features, logits, size)
             return found._replace(head_index=found.source_index % 2)
 
-    assert extract_boxes(TwoHeads(), scenes(6)).broken == ()
+    assert extract_boxes(TwoHeads(), scenes(6)).failed_images == ()
     with pytest.raises(InvalidDataError, match="does not give its logits"):
         extract_boxes(TwoHeads(swapped=True), scenes(6))
 
@@ -169,8 +169,8 @@ def test_an_image_that_the_network_fails_on_is_broken_and_the_others_are_not(bat
     dark = [i for k, i in enumerate(dataset.image_ids) if dataset.load(k)[0, 0, 0] < 0.3 * 255]
     assert 0 < len(dark) < 12
     found = extract_boxes(GridDetector(Choosy()), dataset, settings=settings)
-    assert [each.image_id for each in found.broken] == dark
-    assert {each.reason for each in found.broken} == {
+    assert [each.image_id for each in found.failed_images] == dark
+    assert {each.reason for each in found.failed_images} == {
         "the network failed on it: RuntimeError: one picture is too dark"
     }
     assert found.passes.images == 12 - len(dark)

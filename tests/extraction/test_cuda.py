@@ -5,24 +5,26 @@ import torch
 from tests.extraction.test_extract import mahalanobis
 from tests.extraction.tiny import TinyClassifier, images
 
-from incognita.containers.needs import AdaScaleStep, GramRows, InputStep, RankOneRemoved
+from incognita.containers.needs import AdaScaleStep, GramRows, InputStep, LogitsWithoutTopDirection
 from incognita.extraction.extract import Settings, extract
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-PROBES = (GramRows(), InputStep(0.001), AdaScaleStep(), RankOneRemoved(), mahalanobis())
+PROBES = (GramRows(), InputStep(0.001), AdaScaleStep(), LogitsWithoutTopDirection(), mahalanobis())
 
 
 def recorded(device, precision="float32"):
     classifier = TinyClassifier()
     settings = Settings(device=device, precision=precision)
-    extracted = extract(classifier, images(1100), layers=True, probes=PROBES, settings=settings)
+    extracted = extract(
+        classifier, images(1100), layers=True, extra_outputs=PROBES, settings=settings
+    )
     assert next(classifier.module.parameters()).device.type == "cpu"
     outputs = extracted.outputs
     columns = {"logits": outputs.logits, "features": outputs.features}
-    return columns | outputs.layers | outputs.probes, extracted.passes
+    return columns | outputs.layers | outputs.extra_outputs, extracted.passes
 
 
 def test_a_gpu_gives_what_a_cpu_gives_and_gives_it_again():

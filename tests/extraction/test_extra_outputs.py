@@ -10,8 +10,8 @@ from incognita.containers.needs import (
     AdaScaleStep,
     GramRows,
     InputStep,
+    LogitsWithoutTopDirection,
     Numerators,
-    RankOneRemoved,
 )
 from incognita.extraction.extract import Settings, extract
 from incognita.extraction.feature_maps import gram_rows, pooled, without_largest_direction
@@ -19,9 +19,11 @@ from incognita.extraction.feature_maps import gram_rows, pooled, without_largest
 PIXEL = torch.tensor(STD).view(3, 1, 1)
 
 
-def recorded(classifier, dataset, *probes):
+def recorded(classifier, dataset, *extra_outputs):
     settings = Settings(batch_size=16)
-    return extract(classifier, dataset, probes=probes, settings=settings).outputs.probes
+    return extract(
+        classifier, dataset, extra_outputs=extra_outputs, settings=settings
+    ).outputs.extra_outputs
 
 
 def gradient_of(classifier, image, objective):
@@ -39,9 +41,9 @@ def after(classifier, image):
 @pytest.mark.parametrize("epsilon", [0.0, 0.0014, 0.01])
 def test_an_input_step_is_that_of_odin(temperature, epsilon):
     classifier, dataset = TinyClassifier(), images(20)
-    probe = InputStep(epsilon, temperature)
+    extra = InputStep(epsilon, temperature)
     other = InputStep(epsilon / 2 + 0.001, 5.0)  # in the same pass, and in nobody's way
-    got = recorded(classifier, dataset, other, probe)
+    got = recorded(classifier, dataset, other, extra)
     for k, image in enumerate(batch_of(classifier, dataset)):
         slope = gradient_of(
             classifier,
@@ -49,54 +51,54 @@ def test_an_input_step_is_that_of_odin(temperature, epsilon):
             lambda out: torch.log(torch.softmax(out.logits / temperature, dim=1).max()),
         )
         expected = after(classifier, image + epsilon * slope.sign() / PIXEL)
-        torch.testing.assert_close(got[f"{probe.key}/logits"][k], expected.logits[0])
-        torch.testing.assert_close(got[f"{probe.key}/features"][k], expected.features[0])
+        torch.testing.assert_close(got[f"{extra.key}/logits"][k], expected.logits[0])
+        torch.testing.assert_close(got[f"{extra.key}/features"][k], expected.features[0])
 
 
 def test_a_step_raises_the_confidence():
     classifier, dataset = TinyClassifier(), images(100)
-    extracted = extract(classifier, dataset, probes=[InputStep(0.001)]).outputs
-    stepped = extracted.probes[f"{InputStep(0.001).key}/logits"]
+    extracted = extract(classifier, dataset, extra_outputs=[InputStep(0.001)]).outputs
+    stepped = extracted.extra_outputs[f"{InputStep(0.001).key}/logits"]
     before, later = (t.softmax(dim=1).max(dim=1).values for t in (extracted.logits, stepped))
     assert (later > before).float().mean() > 0.95
 
 
 def test_a_step_of_numerators_climbs_the_largest_numerator():
     classifier, dataset = TinyClassifier(divided=True), images(12)
-    probe = InputStep(0.0025, objective="numerator")
-    got = recorded(classifier, dataset, probe, Numerators())
+    extra = InputStep(0.0025, objective="numerator")
+    got = recorded(classifier, dataset, extra, Numerators())
     for k, image in enumerate(batch_of(classifier, dataset)):
         slope = gradient_of(classifier, image, lambda out: out.numerators.max())
         expected = after(classifier, image + 0.0025 * slope.sign() / PIXEL)
-        torch.testing.assert_close(got[f"{probe.key}/logits"][k], expected.numerators[0])
+        torch.testing.assert_close(got[f"{extra.key}/logits"][k], expected.numerators[0])
         plain = after(classifier, image)
         torch.testing.assert_close(got[f"{Numerators().key}/h"][k], plain.numerators[0])
 
 
-@pytest.mark.parametrize("probe", [AdaScaleStep(), AdaScaleStep(share=0.4, epsilon=0.1)])
-def test_an_adascale_step_moves_the_values_of_smallest_gradient(probe):
+@pytest.mark.parametrize("extra", [AdaScaleStep(), AdaScaleStep(share=0.4, epsilon=0.1)])
+def test_an_adascale_step_moves_the_values_of_smallest_gradient(extra):
     classifier, dataset = TinyClassifier(), images(20)
-    got = recorded(classifier, dataset, probe)
+    got = recorded(classifier, dataset, extra)
     for k, image in enumerate(batch_of(classifier, dataset)):
         slope = gradient_of(classifier, image, lambda out: out.logits.max())
         order = np.argsort(slope.abs().flatten().numpy())
         moved = image.flatten().clone()
-        for place in order[: int(probe.share * len(order))]:
-            moved[place] += probe.epsilon * slope.flatten()[place].sign()
+        for place in order[: int(extra.share * len(order))]:
+            moved[place] += extra.epsilon * slope.flatten()[place].sign()
         expected = after(classifier, moved.view_as(image))
-        torch.testing.assert_close(got[f"{probe.key}/features"][k], expected.features[0])
+        torch.testing.assert_close(got[f"{extra.key}/features"][k], expected.features[0])
 
 
 def test_a_mahalanobis_step_goes_towards_the_nearest_mean():
-    classifier, dataset, probe = TinyClassifier(), images(20), mahalanobis(0.005)
+    classifier, dataset, extra = TinyClassifier(), images(20), mahalanobis(0.005)
 
     def distances(out):
         features = out.maps["stage1"].mean(dim=(2, 3))[0].double()
         return torch.stack(
-            [(features - m) @ probe.precision.double() @ (features - m) for m in probe.means]
+            [(features - m) @ extra.precision.double() @ (features - m) for m in extra.means]
         )
 
-    got = recorded(classifier, dataset, probe)[f"{probe.key}/features"]
+    got = recorded(classifier, dataset, extra)[f"{extra.key}/features"]
     n_nearer = 0
     for k, image in enumerate(batch_of(classifier, dataset)):
         slope = gradient_of(classifier, image, lambda out: distances(out).min())
@@ -119,14 +121,14 @@ def slow_gram_rows(matrix, powers):
 
 def test_gram_rows_equal_the_loops():
     classifier, dataset, powers = TinyClassifier(), images(3), (1, 2, 3, 4, 5, 10)
-    probe = GramRows(powers)
-    got = recorded(classifier, dataset, probe)
+    extra = GramRows(powers)
+    got = recorded(classifier, dataset, extra)
     with torch.no_grad():
         maps = classifier.forward(batch_of(classifier, dataset)).maps
     for name, layer_map in maps.items():
         for k in range(3):
             expected = slow_gram_rows(layer_map[k].flatten(1).double().numpy(), powers)
-            np.testing.assert_allclose(got[f"{probe.key}/{name}"][k], expected, rtol=2e-4)
+            np.testing.assert_allclose(got[f"{extra.key}/{name}"][k], expected, rtol=2e-4)
 
 
 def test_gram_rows_of_large_and_negative_values():
@@ -157,7 +159,7 @@ def test_the_largest_direction_is_that_of_the_svd(shape):
 
 def test_rank_one_removed_gives_the_logits_of_the_changed_maps():
     classifier, dataset = TinyClassifier(), images(10)
-    got, net = recorded(classifier, dataset, RankOneRemoved()), classifier.module
+    got, net = recorded(classifier, dataset, LogitsWithoutTopDirection()), classifier.module
     for k, image in enumerate(batch_of(classifier, dataset)):
         with torch.no_grad():
             maps = net(image[None]).maps
@@ -169,8 +171,10 @@ def test_rank_one_removed_gives_the_logits_of_the_changed_maps():
             }
             last = net.fc(changed["stage2"].mean(dim=(2, 3)))[0]
             previous = net.fc(net.stage2(changed["stage1"]).mean(dim=(2, 3)))[0]
-        torch.testing.assert_close(got["RankOneRemoved()/last"][k], last, rtol=1e-4, atol=1e-4)
-        key = "RankOneRemoved()/previous"
+        torch.testing.assert_close(
+            got["LogitsWithoutTopDirection()/last"][k], last, rtol=1e-4, atol=1e-4
+        )
+        key = "LogitsWithoutTopDirection()/previous"
         torch.testing.assert_close(got[key][k], previous, rtol=1e-4, atol=1e-4)
 
 

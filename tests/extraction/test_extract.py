@@ -9,15 +9,15 @@ from incognita.containers.needs import (
     AdaScaleStep,
     GramRows,
     InputStep,
+    LogitsWithoutTopDirection,
     MahalanobisStep,
     Numerators,
-    RankOneRemoved,
 )
 from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.extraction.extract import PassCount, Settings, extract
 from incognita.extraction.settings import OUTPUTS, ShardGroup
 from incognita.extraction.shards import join
-from incognita.extraction.store import HeldShards
+from incognita.extraction.store import MemoryShards
 from incognita.models.wrap_classifier import wrap_classifier
 
 ODIN = [InputStep(e, t) for e in (0.001, 0.002) for t in (1.0, 1000.0)]
@@ -54,7 +54,7 @@ def test_outputs_are_those_of_the_network():
 
 
 @pytest.mark.parametrize(
-    ("probes", "forward", "backward"),
+    ("extra_outputs", "forward", "backward"),
     [
         ([], 1, 0),
         ([GramRows()], 1, 0),
@@ -64,25 +64,29 @@ def test_outputs_are_those_of_the_network():
         ([InputStep(0.0, 1.0), InputStep(0.0, 1000.0)], 1, 0),
         ([InputStep(0.0, 1.0), InputStep(0.001, 1.0)], 2, 1),
         ([AdaScaleStep(), AdaScaleStep(share=0.1)], 1 + 2, 1),
-        ([RankOneRemoved()], 1 + 2, 0),
+        ([LogitsWithoutTopDirection()], 1 + 2, 0),
         ([mahalanobis(0.001), mahalanobis(0.002), mahalanobis(0.001, "stem", 6)], 1 + 3, 2),
         (
-            [GramRows(), *ODIN, AdaScaleStep(), RankOneRemoved(), mahalanobis()],
+            [GramRows(), *ODIN, AdaScaleStep(), LogitsWithoutTopDirection(), mahalanobis()],
             1 + 4 + 1 + 2 + 1,
             4,
         ),
     ],
 )
-def test_no_image_goes_through_the_network_more_often_than_needed(probes, forward, backward):
+def test_no_image_goes_through_the_network_more_often_than_needed(extra_outputs, forward, backward):
     classifier, dataset = TinyClassifier(), images(70)
     seen = counted(classifier)
     extracted = extract(
-        classifier, dataset, layers=True, probes=probes, settings=Settings(batch_size=32)
+        classifier,
+        dataset,
+        layers=True,
+        extra_outputs=extra_outputs,
+        settings=Settings(batch_size=32),
     )
     assert extracted.passes == PassCount(70, 70 * forward, 70 * backward)
     assert sum(seen) == 70 * forward
-    for probe in probes:
-        assert any(name.startswith(f"{probe.key}/") for name in extracted.outputs.probes)
+    for extra in extra_outputs:
+        assert any(name.startswith(f"{extra.key}/") for name in extracted.outputs.extra_outputs)
 
 
 def test_backward_passes_are_counted_as_they_happen():
@@ -90,29 +94,35 @@ def test_backward_passes_are_counted_as_they_happen():
     classifier.module.stem.register_full_backward_hook(
         lambda _m, _i, gradients: seen.append(len(gradients[0]))
     )
-    extracted = extract(classifier, images(70), probes=[*ODIN, AdaScaleStep(), mahalanobis()])
+    extracted = extract(
+        classifier, images(70), extra_outputs=[*ODIN, AdaScaleStep(), mahalanobis()]
+    )
     assert sum(seen) == extracted.passes.backward == 4 * 70
 
 
 def test_the_batch_size_does_not_matter_beyond_rounding():
     classifier, dataset = TinyClassifier(), images(600)
-    probes = [GramRows(), *ODIN, RankOneRemoved(), mahalanobis()]
+    extra_outputs = [GramRows(), *ODIN, LogitsWithoutTopDirection(), mahalanobis()]
     few, many = (
         extract(
-            classifier, dataset, layers=True, probes=probes, settings=Settings(batch_size=b)
+            classifier,
+            dataset,
+            layers=True,
+            extra_outputs=extra_outputs,
+            settings=Settings(batch_size=b),
         ).outputs
         for b in (19, 512)
     )
     torch.testing.assert_close(few.logits, many.logits)
-    for name, column in few.probes.items():
-        torch.testing.assert_close(column, many.probes[name], rtol=1e-4, atol=1e-4)
+    for name, column in few.extra_outputs.items():
+        torch.testing.assert_close(column, many.extra_outputs[name], rtol=1e-4, atol=1e-4)
 
 
 def test_the_classifier_of_the_caller_stays_as_it_is():
     classifier = TinyClassifier()
     classifier.module.train()
     before = {name: each.clone() for name, each in classifier.module.state_dict().items()}
-    extract(classifier, images(9), probes=ODIN, settings=Settings(precision="bfloat16"))
+    extract(classifier, images(9), extra_outputs=ODIN, settings=Settings(precision="bfloat16"))
     assert classifier.module.training
     assert all(each.requires_grad for each in classifier.module.parameters())
     for name, each in classifier.module.state_dict().items():
@@ -133,7 +143,9 @@ def test_a_wrapped_network_that_cannot_be_pickled_can_be_run():
         example=torch.rand(2, 3, 12, 12),
     )
     dataset = images(40)
-    outputs = extract(wrapped, dataset, layers=True, probes=[*ODIN, RankOneRemoved()]).outputs
+    outputs = extract(
+        wrapped, dataset, layers=True, extra_outputs=[*ODIN, LogitsWithoutTopDirection()]
+    ).outputs
     batch = torch.from_numpy(dataset.images).permute(0, 3, 1, 2) / 255
     with torch.no_grad():
         torch.testing.assert_close(outputs.logits, plain(batch))
@@ -143,16 +155,20 @@ def test_a_wrapped_network_that_cannot_be_pickled_can_be_run():
 
 def test_bfloat16_gives_float32_columns_near_those_of_float32():
     classifier, dataset = TinyClassifier(), images(64)
-    probes = [InputStep(0.001), GramRows()]
+    extra_outputs = [InputStep(0.001), GramRows()]
     half = extract(
-        classifier, dataset, layers=True, probes=probes, settings=Settings(precision="bfloat16")
+        classifier,
+        dataset,
+        layers=True,
+        extra_outputs=extra_outputs,
+        settings=Settings(precision="bfloat16"),
     ).outputs
-    full = extract(classifier, dataset, layers=True, probes=probes).outputs
+    full = extract(classifier, dataset, layers=True, extra_outputs=extra_outputs).outputs
     assert half.logits.dtype == half.features.dtype == torch.float32
     torch.testing.assert_close(half.logits, full.logits, rtol=0.05, atol=0.05)
     assert not torch.equal(half.logits, full.logits)
     torch.testing.assert_close(half.head(half.features), half.logits)  # not rounded to eight bits
-    for name, column in half.probes.items():
+    for name, column in half.extra_outputs.items():
         assert column.dtype == torch.float32, name
 
 
@@ -183,15 +199,21 @@ class NanOnBlack(TinyClassifier):
 
 def test_broken_images_are_named_and_the_others_kept():
     classifier, dataset = NanOnBlack(), images(70)
-    probes = [GramRows(), RankOneRemoved(), InputStep(0.001), AdaScaleStep(), mahalanobis()]
+    extra_outputs = [
+        GramRows(),
+        LogitsWithoutTopDirection(),
+        InputStep(0.001),
+        AdaScaleStep(),
+        mahalanobis(),
+    ]
     extracted = extract(
         classifier,
         BrokenImages(dataset, faults()),
         layers=True,
-        probes=probes,
+        extra_outputs=extra_outputs,
         settings=Settings(batch_size=32),
     )
-    reasons = {each.image_id: each.reason for each in extracted.broken}
+    reasons = {each.image_id: each.reason for each in extracted.failed_images}
     assert reasons == {
         "image-0": "OSError: truncated file",
         "image-3": "the image is uint8 of shape [12, 12], not uint8 [height, width, 3]",
@@ -204,18 +226,18 @@ def test_broken_images_are_named_and_the_others_kept():
     assert extracted.outputs.image_ids == tuple(f"image-{k}" for k in kept)
     assert extracted.outputs.labels.tolist() == dataset.labels[kept].tolist()
     assert extracted.passes.images == 65  # the last one went through, in vain
-    whole = extract(TinyClassifier(), dataset, layers=True, probes=probes).outputs
+    whole = extract(TinyClassifier(), dataset, layers=True, extra_outputs=extra_outputs).outputs
     torch.testing.assert_close(extracted.outputs.logits, whole.logits[kept])
-    for name, column in extracted.outputs.probes.items():
-        torch.testing.assert_close(column, whole.probes[name][kept], rtol=1e-4, atol=1e-4)
+    for name, column in extracted.outputs.extra_outputs.items():
+        torch.testing.assert_close(column, whole.extra_outputs[name][kept], rtol=1e-4, atol=1e-4)
 
 
 def test_a_dataset_of_broken_images_gives_no_rows():
     dataset = BrokenImages(images(3), dict.fromkeys(range(3), ValueError("no")))
-    extracted = extract(TinyClassifier(), dataset, layers=True, probes=[GramRows()])
+    extracted = extract(TinyClassifier(), dataset, layers=True, extra_outputs=[GramRows()])
     assert len(extracted.outputs) == 0
     assert extracted.outputs.logits.shape == (0, 5)
-    assert len(extracted.broken) == 3
+    assert len(extracted.failed_images) == 3
     assert extracted.passes == PassCount(0, 0, 0)
 
 
@@ -229,9 +251,9 @@ class FailsOnBlack(TinyClassifier):
 
 def test_an_image_that_the_network_fails_on_is_broken_and_its_neighbors_are_not():
     dataset = BrokenImages(images(9), {4: np.zeros((12, 12, 3), np.uint8)})
-    probes = [GramRows(), InputStep(0.001)]
-    found = extract(FailsOnBlack(), dataset, layers=True, probes=probes)
-    assert [(each.image_id, each.reason) for each in found.broken] == [
+    extra_outputs = [GramRows(), InputStep(0.001)]
+    found = extract(FailsOnBlack(), dataset, layers=True, extra_outputs=extra_outputs)
+    assert [(each.image_id, each.reason) for each in found.failed_images] == [
         ("image-4", "the network failed on it: RuntimeError: nothing to see")
     ]
     others = [k for k in range(9) if k != 4]
@@ -241,7 +263,7 @@ def test_an_image_that_the_network_fails_on_is_broken_and_its_neighbors_are_not(
 
 
 def test_columns_that_only_some_shards_have_are_refused():
-    shards = HeldShards()
+    shards = MemoryShards()
     shards.write(0, OUTPUTS, ShardGroup((0,), {"logits": torch.ones(1, 2)}))
     both = {"logits": torch.ones(1, 2), "features": torch.ones(1, 3)}
     shards.write(1, OUTPUTS, ShardGroup((1,), both))
@@ -252,7 +274,7 @@ def test_columns_that_only_some_shards_have_are_refused():
 def test_no_images_give_no_rows():
     extracted = extract(TinyClassifier(), images(0))
     assert len(extracted.outputs) == 0
-    assert extracted.broken == ()
+    assert extracted.failed_images == ()
 
 
 @pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt()])
@@ -286,14 +308,14 @@ def test_the_size_is_that_of_the_columns():
 def test_what_the_network_does_not_have_is_refused():
     classifier, dataset = TinyClassifier(), images(4)
     with pytest.raises(InvalidDataError, match="Numerators needs numerators, but the network"):
-        extract(classifier, dataset, probes=[Numerators()])
+        extract(classifier, dataset, extra_outputs=[Numerators()])
     with pytest.raises(InvalidDataError, match="InputStep needs numerators, but the network"):
-        extract(classifier, dataset, probes=[InputStep(0.1, objective="numerator")])
+        extract(classifier, dataset, extra_outputs=[InputStep(0.1, objective="numerator")])
     with pytest.raises(UnknownNameError, match="No layer of tiny is called 'stag1'"):
-        extract(classifier, dataset, probes=[mahalanobis(layer="stag1")])
+        extract(classifier, dataset, extra_outputs=[mahalanobis(layer="stag1")])
     classifier.layers = ("stem",)
-    with pytest.raises(InvalidDataError, match="RankOneRemoved needs two layers"):
-        extract(classifier, dataset, probes=[RankOneRemoved()])
+    with pytest.raises(InvalidDataError, match="LogitsWithoutTopDirection needs two layers"):
+        extract(classifier, dataset, extra_outputs=[LogitsWithoutTopDirection()])
     classifier.layers = ()
     with pytest.raises(InvalidDataError, match="tiny records none"):
         extract(classifier, dataset, layers=True)

@@ -10,7 +10,7 @@ from tests.extraction.tiny_detector import GRID, GridDetector, GridNetwork
 from torchvision.ops import roi_align
 
 from incognita.containers.dataset import ArrayDataset
-from incognita.containers.needs import InputStep, PerturbedCopy
+from incognita.containers.needs import InputStep, PerturbedLayers
 from incognita.errors import InvalidDataError
 from incognita.extraction.extract import extract_boxes
 from incognita.extraction.feature_maps import pool_boxes
@@ -55,7 +55,7 @@ def test_boxes_logits_and_features_are_those_of_the_network_image_by_image() -> 
         cells = torch.tensor(found.source_index[mine])
         np.testing.assert_allclose(found.logits[mine], logits[0][cells], rtol=1e-6)
         np.testing.assert_allclose(found.features[mine], features[0][cells], rtol=1e-6)
-        assert (found.confidence[mine] >= detector.rules.score_floor).all()
+        assert (found.confidence[mine] >= detector.rules.score_threshold).all()
         assert len(cells) == int((logits[0].sigmoid().amax(1) >= 0.3).sum())
 
 
@@ -114,8 +114,8 @@ def test_weights_preprocessing_rules_and_one_image_make_a_new_key(tmp_path) -> N
         (base, dataset),
         (GridDetector(GridNetwork(seed=1)), dataset),
         (replace(base, preprocessing="another"), dataset),
-        (base.with_rules(score_floor=0.5), dataset),
-        (base.with_rules(max_per_image=3), dataset),
+        (base.with_filter(score_threshold=0.5), dataset),
+        (base.with_filter(max_per_image=3), dataset),
         (base, changed),
     ]
     for detector, images in variants:
@@ -123,7 +123,7 @@ def test_weights_preprocessing_rules_and_one_image_make_a_new_key(tmp_path) -> N
     keys = [path.parent.name for path in tmp_path.glob("*/manifest.json")]
     assert len(keys) == len(variants)
     manifest = json.loads((tmp_path / keys[0] / "manifest.json").read_text())
-    assert set(manifest["rules"]) == {"score_floor", "max_per_image", "nms_iou"}
+    assert set(manifest["rules"]) == {"score_threshold", "max_per_image", "nms_iou"}
 
 
 def test_two_processes_give_the_same_bytes_as_one(tmp_path) -> None:
@@ -157,9 +157,9 @@ def test_a_constant_map_pools_to_its_constant_and_large_boxes_take_coarse_levels
 
 
 def test_the_perturbed_copy_is_a_step_up_the_loss_pooled_over_the_same_boxes() -> None:
-    detector, dataset, probe = GridDetector(), scenes(4, sizes=(32,)), PerturbedCopy(0.1)
-    extracted = extract_boxes(detector, dataset, layers=True, probes=[probe])
-    column = extracted.outputs.probes[f"{probe.key}/latent/embed"]
+    detector, dataset, extra = GridDetector(), scenes(4, sizes=(32,)), PerturbedLayers(0.1)
+    extracted = extract_boxes(detector, dataset, layers=True, extra_outputs=[extra])
+    column = extracted.outputs.extra_outputs[f"{extra.key}/latent/embed"]
     pixels = torch.stack([detector.preprocess(dataset.load(k)).pixels for k in range(4)])
     pixels.requires_grad_()
     loss = torch.zeros(())
@@ -188,7 +188,9 @@ def test_a_broken_image_is_listed_and_is_not_called_silent() -> None:
     plain = scenes(4)
     dataset = Broken("scenes", plain.image_ids, plain.images)
     extracted = extract_boxes(GridDetector(), dataset)
-    assert [(b.image_id, b.reason) for b in extracted.broken] == [("s001", "OSError: cut off")]
+    assert [(b.image_id, b.reason) for b in extracted.failed_images] == [
+        ("s001", "OSError: cut off")
+    ]
     assert extracted.outputs.detections.image_ids.tolist() == ["s000", "s002", "s003"]
 
 
@@ -206,7 +208,7 @@ def test_no_image_and_no_box_are_outputs_too() -> None:
 
 def test_what_cannot_be_recorded_of_boxes_is_refused() -> None:
     with pytest.raises(InvalidDataError, match="InputStep cannot be recorded of boxes"):
-        extract_boxes(GridDetector(), scenes(2), probes=[InputStep(0.1)])
+        extract_boxes(GridDetector(), scenes(2), extra_outputs=[InputStep(0.1)])
     with pytest.raises(InvalidDataError, match="detectors are run in float32"):
         extract_boxes(GridDetector(), scenes(2), settings=Settings(precision="bfloat16"))
     with pytest.raises(InvalidDataError, match="records none"):

@@ -19,10 +19,10 @@ from tests.extraction.test_extract import counted
 from tests.extraction.tiny import BrokenImages, TinyClassifier, images
 
 from incognita.containers.dataset import ArrayDataset
-from incognita.containers.needs import GramRows, InputStep, RankOneRemoved
+from incognita.containers.needs import GramRows, InputStep, LogitsWithoutTopDirection
 from incognita.errors import InvalidDataError, WorkerError
 from incognita.extraction.extract import OutputStore, PassCount, Settings, extract
-from incognita.extraction.settings import ShardJob, Wanted
+from incognita.extraction.settings import OutputRequest, ShardJob
 from incognita.extraction.store import StoredShards
 from incognita.extraction.workers import Task, run_in_workers
 
@@ -35,7 +35,9 @@ def shard_files(root):
 
 def same(a, b):
     assert a.image_ids == b.image_ids
-    columns = [{"logits": o.logits, "features": o.features, **o.layers, **o.probes} for o in (a, b)]
+    columns = [
+        {"logits": o.logits, "features": o.features, **o.layers, **o.extra_outputs} for o in (a, b)
+    ]
     assert columns[0].keys() == columns[1].keys()
     for name, column in columns[0].items():
         assert torch.equal(column, columns[1][name]), name
@@ -44,7 +46,7 @@ def same(a, b):
 def test_a_second_call_runs_nothing_and_gives_the_same(tmp_path):
     classifier, dataset, told = TinyClassifier(), images(1100, size=8), []
     seen = counted(classifier)
-    asked = {"layers": True, "probes": PROBES}
+    asked = {"layers": True, "extra_outputs": PROBES}
     fresh = extract(classifier, dataset, **asked)
     first = extract(classifier, dataset, **asked, store=OutputStore(tmp_path))
     seen.clear()
@@ -61,19 +63,19 @@ def test_a_second_call_runs_nothing_and_gives_the_same(tmp_path):
 def test_only_the_missing_group_is_run(tmp_path):
     classifier, dataset, store = TinyClassifier(), images(700, size=8), OutputStore(tmp_path)
     extract(classifier, dataset, store=store)
-    costs = {RankOneRemoved(): (2, 0), GramRows(): (1, 0), InputStep(0.1): (2, 1)}
-    for probe, (forward, backward) in costs.items():
-        got = extract(classifier, dataset, store=store, probes=[probe])
+    costs = {LogitsWithoutTopDirection(): (2, 0), GramRows(): (1, 0), InputStep(0.1): (2, 1)}
+    for extra, (forward, backward) in costs.items():
+        got = extract(classifier, dataset, store=store, extra_outputs=[extra])
         assert got.passes == PassCount(700, 700 * forward, 700 * backward)
-    got = extract(classifier, dataset, store=store, probes=list(costs))
+    got = extract(classifier, dataset, store=store, extra_outputs=list(costs))
     assert got.passes == PassCount(0, 0, 0)
-    assert len(got.outputs.probes) == 2 + 3 + 2
+    assert len(got.outputs.extra_outputs) == 2 + 3 + 2
 
 
 @pytest.mark.parametrize("damage", ["cut", "emptied", "changed", "garbage"])
 def test_a_damaged_shard_is_made_anew(tmp_path, damage):
     classifier, dataset, store = TinyClassifier(), images(1100, size=8), OutputStore(tmp_path)
-    first = extract(classifier, dataset, layers=True, probes=PROBES, store=store)
+    first = extract(classifier, dataset, layers=True, extra_outputs=PROBES, store=store)
     intact = shard_files(tmp_path)
     name = sorted(intact)[1]
     content = bytearray(intact[name])
@@ -81,7 +83,7 @@ def test_a_damaged_shard_is_made_anew(tmp_path, damage):
         content[-400:] = bytes(400)
     damaged = {"cut": content[:-1], "emptied": b"", "changed": content, "garbage": b"x" * 999}
     (tmp_path / name).write_bytes(damaged[damage])
-    second = extract(classifier, dataset, layers=True, probes=PROBES, store=store)
+    second = extract(classifier, dataset, layers=True, extra_outputs=PROBES, store=store)
     assert second.passes.images == 512
     assert shard_files(tmp_path) == intact
     same(first.outputs, second.outputs)
@@ -123,7 +125,7 @@ def test_whatever_changes_an_output_changes_the_key(tmp_path):
 
 def test_the_manifest_can_be_read_by_people(tmp_path):
     classifier, dataset = TinyClassifier(), images(20)
-    extract(classifier, dataset, probes=[InputStep(0.1)], store=OutputStore(tmp_path))
+    extract(classifier, dataset, extra_outputs=[InputStep(0.1)], store=OutputStore(tmp_path))
     (folder,) = tmp_path.iterdir()
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["model"] == "tiny"
@@ -142,11 +144,11 @@ def test_broken_images_are_remembered(tmp_path):
         extract(TinyClassifier(), dataset, store=OutputStore(tmp_path)) for _ in range(2)
     )
     assert second.passes == PassCount(0, 0, 0)
-    assert [(b.image_id, b.reason) for b in second.broken] == [
+    assert [(b.image_id, b.reason) for b in second.failed_images] == [
         ("image-3", "OSError: cut"),
         ("image-550", "ValueError: odd"),
     ]
-    assert second.broken == first.broken
+    assert second.failed_images == first.failed_images
     assert len(second.outputs) == 598
 
 
@@ -156,18 +158,18 @@ def test_an_image_broken_in_one_group_has_no_row_in_any(tmp_path):
     now_broken.fingerprint = sound.fingerprint  # the file could be read before, and cannot now
     store = OutputStore(tmp_path)
     extract(TinyClassifier(), sound, store=store)
-    both = extract(TinyClassifier(), now_broken, probes=[GramRows()], store=store)
-    assert [each.image_id for each in both.broken] == ["image-3"]
+    both = extract(TinyClassifier(), now_broken, extra_outputs=[GramRows()], store=store)
+    assert [each.image_id for each in both.failed_images] == ["image-3"]
     assert len(both.outputs) == 599
-    alone = extract(TinyClassifier(), sound, probes=[GramRows()]).outputs
+    alone = extract(TinyClassifier(), sound, extra_outputs=[GramRows()]).outputs
     keep = [k for k in range(600) if k != 3]
     assert torch.equal(both.outputs.logits, alone.logits[keep])
     name = f"{GramRows().key}/stem"
-    torch.testing.assert_close(both.outputs.probes[name], alone.probes[name][keep])
+    torch.testing.assert_close(both.outputs.extra_outputs[name], alone.extra_outputs[name][keep])
 
 
 def test_large_columns_are_joined_in_a_file(tmp_path, monkeypatch):
-    asked = {"layers": True, "probes": PROBES}
+    asked = {"layers": True, "extra_outputs": PROBES}
     classifier, dataset, store = TinyClassifier(), images(1100, size=8), OutputStore(tmp_path)
     in_memory = extract(classifier, dataset, **asked, store=store).outputs
     monkeypatch.setattr("incognita.extraction.shards.JOINED_IN_MEMORY", 1000)
@@ -279,7 +281,7 @@ class InterruptingShards(StoredShards):
 
 
 def test_a_worker_that_is_still_starting_leaves_an_interrupt_to_its_parent(tmp_path, capfd):
-    task = Task(TinyClassifier(), images(600, size=8), Wanted(), Settings(workers=2))
+    task = Task(TinyClassifier(), images(600, size=8), OutputRequest(), Settings(workers=2))
     jobs = [ShardJob(k, frozenset({"outputs"})) for k in range(2)]
     shards = InterruptingShards(tmp_path)
     passes = run_in_workers(task, shards, jobs, lambda _: None)
@@ -289,7 +291,7 @@ def test_a_worker_that_is_still_starting_leaves_an_interrupt_to_its_parent(tmp_p
 
 
 def test_an_interrupt_that_comes_while_workers_are_started_is_not_lost(tmp_path, monkeypatch):
-    task = Task(TinyClassifier(), images(600, size=8), Wanted(), Settings(workers=2))
+    task = Task(TinyClassifier(), images(600, size=8), OutputRequest(), Settings(workers=2))
     started = []
     start = SpawnProcess.start
 

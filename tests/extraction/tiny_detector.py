@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from incognita.containers.outputs import Head
 from incognita.models.detector import (
-    DetectionRules,
+    BoxFilter,
     DetectorForward,
-    FoundBoxes,
     HeadKind,
-    Prepared,
+    ImageDetections,
+    PreprocessedImage,
 )
 from incognita.models.fingerprints import hash_weights
 
@@ -51,7 +51,7 @@ class GridDetector:
     class_names: Sequence[str] = NAMES
     pixel_std: Any = field(default_factory=lambda: torch.ones(3))
     preprocessing: str = "divided by 255"
-    rules: DetectionRules = field(default_factory=lambda: DetectionRules(0.3, 100, None))
+    rules: BoxFilter = field(default_factory=lambda: BoxFilter(0.3, 100, None))
     head_kind: HeadKind = HeadKind.SIGMOID
     shares_features: bool = True
     head_reason: str | None = None
@@ -65,9 +65,9 @@ class GridDetector:
     def weights_hash(self) -> str:
         return hash_weights(self.module)
 
-    def preprocess(self, image: np.ndarray) -> Prepared:
+    def preprocess(self, image: np.ndarray) -> PreprocessedImage:
         pixels = torch.from_numpy(image.copy()).permute(2, 0, 1).float() / 255
-        return Prepared(pixels, image.shape[0], image.shape[1])
+        return PreprocessedImage(pixels, image.shape[0], image.shape[1])
 
     def forward(
         self, batch: Tensor, sizes: Sequence[tuple[int, int]], *, layers: bool = False
@@ -77,14 +77,14 @@ class GridDetector:
         named = dict.fromkeys(self.layers, (maps,)) if layers else {}
         return DetectorForward(tuple(images), named, tuple(batch.shape[2:]))
 
-    def _found(self, features: Tensor, logits: Tensor, size: tuple[int, int]) -> FoundBoxes:
+    def _found(self, features: Tensor, logits: Tensor, size: tuple[int, int]) -> ImageDetections:
         confidence, labels = logits.sigmoid().max(dim=1)
         order = confidence.argsort(descending=True, stable=True)
-        kept = order[confidence[order] >= self.rules.score_floor][: self.rules.max_per_image]
+        kept = order[confidence[order] >= self.rules.score_threshold][: self.rules.max_per_image]
         row, column = kept // GRID, kept % GRID
         rois = torch.stack([column, row, column + 1, row + 1], dim=1) / GRID
         height, width = size
-        return FoundBoxes(
+        return ImageDetections(
             rois * torch.tensor([width, height, width, height]),
             confidence[kept],
             labels[kept],
@@ -96,11 +96,11 @@ class GridDetector:
             rois,
         )
 
-    def with_rules(
+    def with_filter(
         self,
         *,
-        score_floor: float | None = None,
+        score_threshold: float | None = None,
         max_per_image: int | None = None,
         nms_iou: float | None = None,
     ) -> "GridDetector":
-        return replace(self, rules=self.rules.changed(score_floor, max_per_image, nms_iou))
+        return replace(self, rules=self.rules.changed(score_threshold, max_per_image, nms_iou))

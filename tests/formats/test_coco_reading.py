@@ -509,8 +509,8 @@ def test_a_truth_cut_or_changed_anywhere_is_read_or_refused(tmp_path: Path) -> N
     data, path, rng = json.dumps(truth_document()).encode(), tmp_path / "gt.json", random.Random(0)
     for position in range(len(data)):
         changed = data[:position] + rng.choice([b"", b"9", b"]", b'"']) + data[position + 1 :]
-        for broken in (data[:position], changed):
-            path.write_bytes(broken)
+        for failed_images in (data[:position], changed):
+            path.write_bytes(failed_images)
             try:
                 load_truth(path)
             except InvalidDataError as error:
@@ -532,8 +532,8 @@ def test_compressed_files_are_read_whatever_their_name(tmp_path: Path) -> None:
 def test_a_broken_compressed_file_is_refused(tmp_path: Path, truth: CocoTruth) -> None:
     packed = gzip.compress(json.dumps(results()).encode())
     path = tmp_path / "dets.json.gz"
-    for broken in (packed[:-12], packed[:30] + b"\xff\xff" + packed[32:], packed[:9]):
-        path.write_bytes(broken)
+    for failed_images in (packed[:-12], packed[:30] + b"\xff\xff" + packed[32:], packed[:9]):
+        path.write_bytes(failed_images)
         with pytest.raises(InvalidDataError, match=r"cannot be unpacked: .*; copy or write the"):
             load_detections(path, truth)
 

@@ -35,8 +35,8 @@ ROW_WISE = [ASHP(), ASHS(), ASHB(), SCALE()]
 def with_uneven_steps(outputs: ClassifierOutputs) -> ClassifierOutputs:
     """Add a step for AdaScale that moves each feature by an amount of its own."""
     noise = torch.randn(outputs.features.shape, generator=torch.Generator().manual_seed(5))
-    column = f"{AdaScale().probes()[0].key}/features"
-    return replace(outputs, probes={column: outputs.features + noise})
+    column = f"{AdaScale().extra_outputs()[0].key}/features"
+    return replace(outputs, extra_outputs={column: outputs.features + noise})
 
 
 def outputs_of(features: torch.Tensor, head: Head) -> ClassifierOutputs:
@@ -168,13 +168,13 @@ def test_of_equal_activations_the_first_are_kept():
 def test_adascale_equals_its_definition(toy, variant, percents):
     method = AdaScale((60, 90), *percents, shift_weight=3, variant=variant)
     known, validation, seen = (
-        with_probes(outputs, method.probes())
+        with_probes(outputs, method.extra_outputs())
         for outputs in (toy.outputs(9), toy.outputs(40, seed=3), toy.outputs(25, seed=4))
     )
-    column = f"{method.probes()[0].key}/features"
+    column = f"{method.extra_outputs()[0].key}/features"
     ratios = oracle.adascale_ratios(
-        seen.features, seen.probes[column],
-        validation.features, validation.probes[column], (60, 90), *percents, 3,
+        seen.features, seen.extra_outputs[column],
+        validation.features, validation.extra_outputs[column], (60, 90), *percents, 3,
     )  # fmt: skip
     assert len(set(ratios)) > 10
     rows = np.asarray(oracle.rows_of(seen.features))
@@ -192,12 +192,12 @@ def test_adascale_equals_its_definition(toy, variant, percents):
 def test_adascale_asks_for_its_step_in_validation_outputs():
     known = Toy().outputs(10)
     with pytest.raises(InvalidDataError, match=r"probe AdaScaleStep\(share=0.05,epsilon=0.5\)"):
-        AdaScale().fit(with_probes(known, AdaScale().probes()), known)
+        AdaScale().fit(with_probes(known, AdaScale().extra_outputs()), known)
 
 
 def test_adascale_asks_for_its_step_when_scoring():
     known = Toy().outputs(10)
-    method = AdaScale().fit(with_probes(known, AdaScale().probes()))
+    method = AdaScale().fit(with_probes(known, AdaScale().extra_outputs()))
     with pytest.raises(InvalidDataError, match="AdaScale needs the probe AdaScaleStep"):
         method.score(known)
 
@@ -218,20 +218,20 @@ def test_methods_that_learn_nothing_score_without_being_fitted(method):
 
 @pytest.mark.parametrize("method", [*LEARNING, AdaScale()], ids=lambda method: method.title)
 def test_methods_that_learn_refuse_to_score_before(method):
-    seen = with_probes(Toy().outputs(7), AdaScale().probes())
+    seen = with_probes(Toy().outputs(7), AdaScale().extra_outputs())
     with pytest.raises(InvalidDataError, match="is not fitted yet"):
         method.score(seen)
 
 
 def test_a_next_method_that_learns_must_be_fitted():
     with pytest.raises(InvalidDataError, match="KNN is not fitted yet"):
-        ASHP(then=KNN(k=2)).score(Toy().outputs(7))
+        ASHP(scorer=KNN(k=2)).score(Toy().outputs(7))
 
 
 def test_the_next_method_learns_from_reshaped_outputs():
     toy = Toy()
     known, seen = toy.outputs(50), toy.outputs(20, unknown=True, seed=2)
-    method = ReAct(percentile=60, then=KNN(k=3)).fit(known)
+    method = ReAct(percentile=60, scorer=KNN(k=3)).fit(known)
     limit = method.threshold_
     clipped = outputs_of(known.features.clamp(max=limit), toy.head)
     expected = KNN(k=3).fit(clipped).score(outputs_of(seen.features.clamp(max=limit), toy.head))
@@ -251,7 +251,7 @@ def test_the_next_method_learns_from_reshaped_validation_outputs():
 
     toy = Toy()
     known, validation = toy.outputs(20), toy.outputs(9, seed=2)
-    method = ReAct(percentile=50, then=Listener()).fit(known, validation)
+    method = ReAct(percentile=50, scorer=Listener()).fit(known, validation)
     for shaped, raw in zip(seen_by_then[0], (known, validation), strict=True):
         assert torch.equal(shaped.features, raw.features.clamp(max=method.threshold_))
         torch.testing.assert_close(shaped.logits, toy.head(shaped.features))
@@ -261,15 +261,19 @@ def test_the_next_method_learns_from_reshaped_validation_outputs():
 
 def test_the_name_chains_methods():
     method = load_method("react+ash-s+knn", percentile=95)
-    assert (method.percentile, method.then.title, method.then.then.title) == (95, "ASHS", "KNN")
+    assert (method.percentile, method.scorer.title, method.scorer.scorer.title) == (
+        95,
+        "ASHS",
+        "KNN",
+    )
 
 
 def test_a_search_leaves_the_fitted_chain_as_it_was():
     known, seen = Toy().outputs(60), Toy().outputs(20, unknown=True, seed=2)
-    method = DICE(percentile=50, then=ReAct(percentile=60, then=KNN(k=3)))
+    method = DICE(percentile=50, scorer=ReAct(percentile=60, scorer=KNN(k=3)))
     before = method.fit(known).score(seen)
     other = method.with_parameters(known, percentile=90)
-    fresh = DICE(percentile=90, then=ReAct(percentile=60, then=KNN(k=3))).fit(known)
+    fresh = DICE(percentile=90, scorer=ReAct(percentile=60, scorer=KNN(k=3))).fit(known)
     assert torch.equal(method.score(seen), before)
     assert torch.equal(other.score(seen), fresh.score(seen))
 
@@ -283,10 +287,10 @@ def test_a_search_tries_the_parameters_of_the_first_method():
 def test_scores_do_not_depend_on_the_chunk(monkeypatch):
     known, seen = Toy().outputs(60), Toy().outputs(20, unknown=True, seed=2)
     for kind in (ReAct, VRA, DICE, ASHS, ASHB, SCALE):
-        method = kind(then=KNN(k=3)).fit(known)
+        method = kind(scorer=KNN(k=3)).fit(known)
         together = method.score(seen)
         monkeypatch.setattr(reshaping, "ROWS", 7)
-        again = kind(then=KNN(k=3)).fit(known)
+        again = kind(scorer=KNN(k=3)).fit(known)
         np.testing.assert_allclose(again.score(seen), together, rtol=1e-12)
         monkeypatch.undo()
 
@@ -317,9 +321,9 @@ class TestEvery:
         assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
     def test_features_and_a_head_are_needed(self, method):
-        bare = ClassifierOutputs((0,), torch.zeros(1, 2))
+        unwrap = ClassifierOutputs((0,), torch.zeros(1, 2))
         with pytest.raises(InvalidDataError, match="needs features"):
-            method.fit(bare)
+            method.fit(unwrap)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +337,7 @@ class TestEvery:
         (ASHS(), {"percentile": 50}),
         (ASHB(), {"percentile": 50}),
         (SCALE(), {"percentile": 50}),
-        (SCALE(then=KNN(k=3)), {"percentile": 50}),
+        (SCALE(scorer=KNN(k=3)), {"percentile": 50}),
         (AdaScale(), {"percentiles": (30, 50)}),
         (AdaScale(), {"top_percent": 50}),
         (AdaScale((10, 90)), {"shift_percent": 60}),
@@ -345,8 +349,8 @@ def test_a_changed_parameter_changes_the_score(method, change):
     toy = Toy(d=24)
     known, seen = with_uneven_steps(toy.outputs(100)), with_uneven_steps(toy.outputs(60, seed=2))
     changed = method.fit(known).with_parameters(known, **change)
-    fresh = type(method)(**{**method.parameters(), **change}, then=method.then).fit(known)
-    if isinstance(method.then, Energy):
+    fresh = type(method)(**{**method.parameters(), **change}, scorer=method.scorer).fit(known)
+    if isinstance(method.scorer, Energy):
         assert not torch.allclose(method.score(seen), changed.score(seen))
     assert torch.equal(changed.score(seen), fresh.score(seen))
 

@@ -56,4 +56,4 @@ def test_who_looks_at_no_feature_is_not_of_the_feature_space(name):
 @pytest.mark.parametrize("name", ["knn", "react", "energy", "lard"])
 def test_a_method_asked_for_each_head_stays_in_its_family(name):
     method = load_method(name)
-    assert family_of(PerHead(then=method)) is family_of(method)
+    assert family_of(PerHead(scorer=method)) is family_of(method)

@@ -11,7 +11,7 @@ from tests.methods.toys import LAYERS, Toy, with_probes
 from tests.oracles.probe_methods import energy, mahalanobis
 from torch import Tensor, nn
 
-from incognita.containers.needs import MahalanobisStep, RankOneRemoved
+from incognita.containers.needs import LogitsWithoutTopDirection, MahalanobisStep
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.feature_maps import MDSEnsemble, RankFeat
@@ -89,19 +89,21 @@ def test_validation_rows_score_one_on_average(
 
 def test_mds_ensemble_asks_for_steps_only_once_fitted(known: ClassifierOutputs) -> None:
     method = MDSEnsemble(epsilon=0.01)
-    assert method.probes() == ()
-    probes = method.fit(known).probes()
-    assert [probe.layer for probe in probes if isinstance(probe, MahalanobisStep)] == list(LAYERS)
-    assert MDSEnsemble().fit(known).probes() == ()
+    assert method.extra_outputs() == ()
+    extra_outputs = method.fit(known).extra_outputs()
+    assert [extra.layer for extra in extra_outputs if isinstance(extra, MahalanobisStep)] == list(
+        LAYERS
+    )
+    assert MDSEnsemble().fit(known).extra_outputs() == ()
 
 
 def test_mds_ensemble_scores_the_stepped_features(
     known: ClassifierOutputs, unknown: ClassifierOutputs
 ) -> None:
     method = MDSEnsemble(epsilon=0.2).fit(known)
-    recorded = with_probes(unknown, method.probes())
-    assert recorded.probes is not None
-    moved = {p.layer: recorded.probes[f"{p.key}/features"] for p in method.probes()}  # type: ignore[attr-defined]
+    recorded = with_probes(unknown, method.extra_outputs())
+    assert recorded.extra_outputs is not None
+    moved = {p.layer: recorded.extra_outputs[f"{p.key}/features"] for p in method.extra_outputs()}  # type: ignore[attr-defined]
     usual = {name: d.mean() for name, d in distances(known, known).items()}
     found = distances(replace(unknown, layers=moved), known)
     expected = np.mean([found[name] / usual[name] for name in LAYERS], axis=0)
@@ -117,7 +119,7 @@ def test_the_step_of_mds_ensemble_carries_the_distance_of_the_fit(
     """Distance by the probe's means and precision, as the pass computes it, is the method's own."""
     assert unknown.layers is not None
     method = MDSEnsemble(epsilon=0.1, layers=("stage2",), weighting="sum").fit(known)
-    (step,) = method.probes()
+    (step,) = method.extra_outputs()
     assert isinstance(step, MahalanobisStep)
     gaps = unknown.layers["stage2"].double()[:, None] - step.means
     by_class = torch.einsum("ncd,de,nce->nc", gaps, step.precision, gaps)
@@ -214,9 +216,10 @@ def test_rankfeat_equals_pytorch_ood_on_both_layers_of_a_network() -> None:
         last = block.finish(without_strongest(block.last(before)))
         previous = block.finish(block.last(without_strongest(before)))
     recorded = {
-        f"{RankOneRemoved().key}/{n}": t for n, t in (("last", last), ("previous", previous))
+        f"{LogitsWithoutTopDirection().key}/{n}": t
+        for n, t in (("last", last), ("previous", previous))
     }
-    outputs = ClassifierOutputs(tuple(range(6)), torch.zeros(6, 4), probes=recorded)
+    outputs = ClassifierOutputs(tuple(range(6)), torch.zeros(6, 4), extra_outputs=recorded)
     seen: list[Tensor] = []
 
     def keep(logits: Tensor) -> Tensor:
@@ -231,7 +234,7 @@ def test_rankfeat_equals_pytorch_ood_on_both_layers_of_a_network() -> None:
 
 def test_rankfeat_at_a_temperature_equals_its_definition(toy: Toy) -> None:
     method = RankFeat(temperature=3.0)
-    outputs = with_probes(toy.outputs(10), method.probes())
+    outputs = with_probes(toy.outputs(10), method.extra_outputs())
     expected = energy(outputs.logits.double().numpy() * 0.45, 3.0)  # the toy's 0.5 and 0.4
     np.testing.assert_allclose(method.score(outputs), expected, rtol=1e-6)
     assert method.score(outputs[torch.zeros(10) > 0]).shape == (0,)
@@ -240,9 +243,9 @@ def test_rankfeat_at_a_temperature_equals_its_definition(toy: Toy) -> None:
 def test_rankfeat_refuses_what_it_cannot_use(toy: Toy) -> None:
     with pytest.raises(InvalidDataError, match=r"temperature above 0, but got 0\.0"):
         RankFeat(temperature=0.0)
-    half = {f"{RankOneRemoved().key}/last": torch.zeros(3, 4)}
-    outputs = replace(toy.outputs(3), probes=half)
+    half = {f"{LogitsWithoutTopDirection().key}/last": torch.zeros(3, 4)}
+    outputs = replace(toy.outputs(3), extra_outputs=half)
     with pytest.raises(InvalidDataError, match=r"no column 'previous' but \['last'\]"):
         RankFeat().score(outputs)
-    with pytest.raises(InvalidDataError, match=r"needs the probe RankOneRemoved\(\)"):
+    with pytest.raises(InvalidDataError, match=r"needs the probe LogitsWithoutTopDirection\(\)"):
         RankFeat().score(toy.outputs(3))

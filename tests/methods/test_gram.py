@@ -22,9 +22,9 @@ def recorded(outputs: ClassifierOutputs) -> ClassifierOutputs:
     return with_probes(outputs, (PROBE,))
 
 
-def columns(outputs: ClassifierOutputs, probe: GramRows = PROBE) -> dict[str, np.ndarray]:
-    assert outputs.probes is not None
-    return {name: outputs.probes[f"{probe.key}/{name}"].double().numpy() for name in LAYERS}
+def columns(outputs: ClassifierOutputs, extra: GramRows = PROBE) -> dict[str, np.ndarray]:
+    assert outputs.extra_outputs is not None
+    return {name: outputs.extra_outputs[f"{extra.key}/{name}"].double().numpy() for name in LAYERS}
 
 
 def oracle(known: ClassifierOutputs, held_out: ClassifierOutputs) -> GramOracle:
@@ -94,7 +94,7 @@ class Network:
             f"{GramRows(powers).key}/{name}": torch.tensor(gram_rows(maps.numpy(), powers))
             for name, maps in (("first", first), ("second", second))
         }
-        return ClassifierOutputs(tuple(range(len(images))), logits, probes=rows)
+        return ClassifierOutputs(tuple(range(len(images))), logits, extra_outputs=rows)
 
 
 def test_gram_equals_pytorch_ood_on_a_network() -> None:
@@ -141,7 +141,7 @@ def test_few_known_rows_and_constant_or_negative_statistics_stay_finite(
 
     def filled(outputs: ClassifierOutputs, value: float) -> ClassifierOutputs:
         column = torch.full((len(outputs), 5, 2), value)
-        return replace(outputs, probes={f"{PROBE.key}/only": column})
+        return replace(outputs, extra_outputs={f"{PROBE.key}/only": column})
 
     method = Gram().fit(filled(known, -2.0))
     assert (method.score(filled(unknown, -2.0)) == 0).all()
@@ -163,18 +163,20 @@ def test_other_powers_give_other_scores(
     known: ClassifierOutputs, unknown: ClassifierOutputs
 ) -> None:
     fewer = Gram(powers=(1, 2))
-    one = fewer.fit(with_probes(known, fewer.probes())).score(with_probes(unknown, fewer.probes()))
+    one = fewer.fit(with_probes(known, fewer.extra_outputs())).score(
+        with_probes(unknown, fewer.extra_outputs())
+    )
     assert not torch.allclose(one, Gram().fit(known).score(unknown))
 
 
 def test_what_is_missing_is_named(known: ClassifierOutputs, unknown: ClassifierOutputs) -> None:
-    bare = replace(known, probes=None)
+    unwrap = replace(known, extra_outputs=None)
     with pytest.raises(InvalidDataError, match="do not hold the probe GramRows"):
-        Gram().fit(bare)
+        Gram().fit(unwrap)
     with pytest.raises(InvalidDataError, match="do not hold the probe GramRows"):
-        Gram().fit(known, bare)
+        Gram().fit(known, unwrap)
     with pytest.raises(InvalidDataError, match="needs the probe GramRows"):
-        Gram().fit(known).score(replace(unknown, probes=None))
+        Gram().fit(known).score(replace(unknown, extra_outputs=None))
     with pytest.raises(InvalidDataError, match="not fitted yet"):
         Gram().score(unknown)
     with pytest.raises(InvalidDataError, match="at least one power of 1 or more"):

@@ -75,8 +75,10 @@ def equipped(outputs, method):
     if method.all_needs & (Needs.LATENT | Needs.SHORTCUTS):
         layers = dict.fromkeys(("latent/rpn", "shortcut/1"), outputs.features)
         outputs = replace(outputs, layers=layers)
-    probes = [p for part in ("known", "validation") for p in method.probes_to_fit(part)]
-    return with_probes(outputs, probes)
+    extra_outputs = [
+        p for part in ("known", "validation") for p in method.extra_outputs_to_fit(part)
+    ]
+    return with_probes(outputs, extra_outputs)
 
 
 @pytest.mark.parametrize("name", [*list_methods(), *COMPOSED])
@@ -86,7 +88,7 @@ def test_a_fit_makes_no_table_as_large_as_the_outputs(name, known):
     with LargestTensor() as largest:
         method.fit(outputs)
         for parameter, values in method.search_space.items():
-            if method.invalidates.get(parameter) is Refit.SETTLE and name not in FEW:
+            if method.invalidates.get(parameter) is Refit.FINALIZE and name not in FEW:
                 method.with_parameters(outputs, **{parameter: values[0]})
     assert largest.n_bytes < TABLE / 3, largest.made_by
 

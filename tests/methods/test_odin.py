@@ -42,7 +42,7 @@ def stepped_outputs(network: nn.Module, images: Tensor, step: InputStep) -> Clas
     with torch.no_grad():
         column = network(images + step.epsilon * gradient.sign())
     ids = tuple(range(len(images)))
-    return ClassifierOutputs(ids, logits.detach(), probes={f"{step.key}/logits": column})
+    return ClassifierOutputs(ids, logits.detach(), extra_outputs={f"{step.key}/logits": column})
 
 
 @pytest.mark.parametrize("temperature", [1.0, 1000.0])
@@ -50,7 +50,7 @@ def test_odin_equals_pytorch_ood_on_a_network(
     network: nn.Module, images: Tensor, temperature: float
 ) -> None:
     method = ODIN(temperature=temperature, epsilon=0.02)
-    (step,) = method.probes()
+    (step,) = method.extra_outputs()
     assert isinstance(step, InputStep)
     peer = peers.ODIN(network, eps=0.02, temperature=temperature)
     score = method.score(stepped_outputs(network, images, step))
@@ -59,14 +59,14 @@ def test_odin_equals_pytorch_ood_on_a_network(
 
 def test_odin_equals_its_definition() -> None:
     method = ODIN(temperature=7.0, epsilon=0.01)
-    outputs = with_probes(Toy().outputs(30), method.probes())
+    outputs = with_probes(Toy().outputs(30), method.extra_outputs())
     logits = outputs.logits.double() * 1.5  # what the toy's step of 0.01 does
     np.testing.assert_allclose(method.score(outputs), doubt(logits.numpy(), 7.0), rtol=1e-6)
 
 
 def test_odin_without_a_step_is_odin_temperature_and_at_temperature_one_msp() -> None:
     outputs = Toy().outputs(30)
-    assert ODIN(epsilon=0.0).probes() == ()
+    assert ODIN(epsilon=0.0).extra_outputs() == ()
     plain = ODIN(temperature=50.0, epsilon=0.0).score(outputs)
     assert torch.equal(plain, ODINTemperature(temperature=50.0).score(outputs))
     torch.testing.assert_close(
@@ -97,40 +97,43 @@ def test_scores_at_temperature_1000_do_not_tie() -> None:
 
 def test_odin_max_logit_is_the_largest_stepped_logit() -> None:
     method = ODINMaxLogit(temperature=10.0, epsilon=0.02)
-    outputs = with_probes(Toy().outputs(30), method.probes())
+    outputs = with_probes(Toy().outputs(30), method.extra_outputs())
     expected = [-max(row) * 2.0 / 10.0 for row in outputs.logits.tolist()]  # 1 + 50 * 0.02 = 2
     np.testing.assert_allclose(method.score(outputs), expected, rtol=1e-6)
 
 
 def test_godin_is_the_largest_stepped_numerator(network: nn.Module, images: Tensor) -> None:
     method = GODIN(epsilon=0.01)
-    (step,) = method.probes()
+    (step,) = method.extra_outputs()
     assert isinstance(step, InputStep)
     assert step.objective == "numerator"
     outputs = stepped_outputs(network, images, step)
     score = method.score(outputs)
-    assert torch.equal(score, -outputs.probes[f"{step.key}/logits"].amax(dim=1))  # type: ignore[index]
+    assert torch.equal(score, -outputs.extra_outputs[f"{step.key}/logits"].amax(dim=1))  # type: ignore[index]
     assert (score < -outputs.logits.amax(dim=1)).all()  # the step raised every numerator
 
 
 def test_godin_without_a_step_takes_the_numerators() -> None:
     method = GODIN(epsilon=0.0)
-    assert method.probes() == (Numerators(),)
-    outputs = with_probes(Toy().outputs(9), method.probes())
+    assert method.extra_outputs() == (Numerators(),)
+    outputs = with_probes(Toy().outputs(9), method.extra_outputs())
     torch.testing.assert_close(method.score(outputs), -0.3 * outputs.logits.amax(dim=1).double())
 
 
 @pytest.mark.usefixtures("outside_tests")
 def test_a_whole_number_asks_for_the_same_probe() -> None:
-    assert ODIN(temperature=1000).probes()[0].key == ODIN(temperature=1000.0).probes()[0].key
+    assert (
+        ODIN(temperature=1000).extra_outputs()[0].key
+        == ODIN(temperature=1000.0).extra_outputs()[0].key
+    )
 
 
 @pytest.mark.parametrize("kind", ALL)
 def test_known_rows_score_below_unknown_ones(kind: type[Method]) -> None:
     method = kind()
     toy = Toy()
-    known = method.score(with_probes(toy.outputs(50), method.probes()))
-    unknown = method.score(with_probes(toy.outputs(50, unknown=True), method.probes()))
+    known = method.score(with_probes(toy.outputs(50), method.extra_outputs()))
+    unknown = method.score(with_probes(toy.outputs(50, unknown=True), method.extra_outputs()))
     assert known.dtype == torch.float64
     assert known.mean() < unknown.mean()
 
@@ -138,7 +141,7 @@ def test_known_rows_score_below_unknown_ones(kind: type[Method]) -> None:
 @pytest.mark.parametrize("kind", ALL)
 def test_no_row_gives_no_score_and_rows_do_not_depend_on_each_other(kind: type[Method]) -> None:
     method = kind()
-    outputs = with_probes(Toy().outputs(20), method.probes())
+    outputs = with_probes(Toy().outputs(20), method.extra_outputs())
     keep = torch.arange(20) % 3 == 0
     assert torch.equal(method.score(outputs[keep]), method.score(outputs)[keep])
     assert method.score(outputs[torch.zeros(20) > 0]).shape == (0,)
@@ -153,7 +156,7 @@ def test_a_probe_that_was_not_recorded_is_named(kind: type[Method]) -> None:
 @pytest.mark.parametrize("kind", [ODIN, ODINMaxLogit])
 def test_other_parameters_give_other_scores(kind: type) -> None:
     methods = [kind(), kind(temperature=5.0), kind(epsilon=0.01)]
-    scores = [m.score(with_probes(Toy().outputs(9), m.probes())) for m in methods]
+    scores = [m.score(with_probes(Toy().outputs(9), m.extra_outputs())) for m in methods]
     assert not torch.allclose(scores[0], scores[1])
     assert not torch.allclose(scores[0], scores[2], rtol=1e-9)
 

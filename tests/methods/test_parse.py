@@ -17,7 +17,7 @@ from incognita.methods import list_methods, load_method
         ("knn", {"k": True}, "Expected k of knn to be a whole number, got True."),
         ("knn", {"k": None}, "Expected k of knn to be a whole number, got None."),
         ("react", {"percentile": "90"}, "Expected percentile of react to be a number, got '90'."),
-        ("react", {"then": "knn"}, "Expected then of react to be a Method, got 'knn'."),
+        ("react", {"scorer": "knn"}, "Expected scorer of react to be a Method, got 'knn'."),
         ("oodl", {"layer": 3}, "Expected layer of oodl to be text or None, got 3."),
         (
             "oodl",
@@ -65,8 +65,8 @@ def test_whole_numbers_lists_and_numpy_numbers_are_understood():
 
 def test_parameters_beside_a_name_are_those_of_the_first():
     assert load_method("react+knn", percentile=95).percentile == 95
-    assert load_method("dice+react", clip_percentile=80).then.percentile == 80
-    assert load_method("dice+react+knn").then.then.k == 50
+    assert load_method("dice+react", clip_percentile=80).scorer.percentile == 80
+    assert load_method("dice+react+knn").scorer.scorer.k == 50
 
 
 def test_capital_letters_are_answered_with_a_suggestion():

@@ -82,37 +82,41 @@ def by_hand(name, known, validation, outputs, **parameters):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_row_is_scored_by_the_method_of_its_head(name):
-    method = PerHead(then=load_method(name)).fit(KNOWN, VALIDATION)
+    method = PerHead(scorer=load_method(name)).fit(KNOWN, VALIDATION)
     assert torch.equal(method.score(TEST), by_hand(name, KNOWN, VALIDATION, TEST))
     assert method.notes_ == ""
 
 
 def test_one_method_for_all_heads_gives_other_scores():
-    apart = PerHead(then=KNN()).fit(KNOWN)
+    apart = PerHead(scorer=KNN()).fit(KNOWN)
     together = KNN().fit(replace(KNOWN, heads=(), head_index=None))
     assert not torch.allclose(apart.score(TEST), together.score(TEST))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_needs_what_its_method_needs_and_is_called_like_it(name):
-    then = load_method(name)
-    method = PerHead(then=then)
-    assert method.all_needs == then.all_needs
-    assert method.title == then.title
-    assert method.probes() == then.probes()
+    scorer = load_method(name)
+    method = PerHead(scorer=scorer)
+    assert method.all_needs == scorer.all_needs
+    assert method.title == scorer.title
+    assert method.extra_outputs() == scorer.extra_outputs()
 
 
 def test_probes_are_those_of_its_method():
-    assert PerHead(then=load_method("odin")).probes() == load_method("odin").probes()
+    assert (
+        PerHead(scorer=load_method("odin")).extra_outputs() == load_method("odin").extra_outputs()
+    )
     for part in ("known", "validation"):
         gram = load_method("gram")
-        assert PerHead(then=gram).probes_to_fit(part) == gram.probes_to_fit(part) != ()
+        assert (
+            PerHead(scorer=gram).extra_outputs_to_fit(part) == gram.extra_outputs_to_fit(part) != ()
+        )
 
 
 @pytest.mark.parametrize("n", [0, 7])
 def test_rows_of_a_head_that_cannot_be_fitted_are_as_unknown_as_the_most_unknown_known(n):
     known, validation = rows((60, n, 70), seed=1), rows((0, 0, 30), seed=5)
-    method = PerHead(then=KNN(k=20)).fit(known, validation)
+    method = PerHead(scorer=KNN(k=20)).fit(known, validation)
     score, largest = method.score(TEST), -1.0
     for place in (0, 2):
         alone = KNN(k=20).fit(of_one_head(known, place))
@@ -129,7 +133,7 @@ def test_rows_of_a_head_that_cannot_be_fitted_are_as_unknown_as_the_most_unknown
 class Singular(Method):
     needs = Needs.FEATURES | Needs.KNOWN
 
-    def learn(self, known, validation):
+    def fit_statistics(self, known, validation):
         if known.features.shape[1] == 10:
             raise LinAlgError("The matrix is singular.")
         self.mean_ = known.features.double().mean()
@@ -140,7 +144,7 @@ class Singular(Method):
 
 
 def test_a_singular_matrix_is_no_reason_to_give_up():
-    method = PerHead(then=Singular()).fit(KNOWN)
+    method = PerHead(scorer=Singular()).fit(KNOWN)
     assert method.notes_ == (
         "Singular: Head 2 could not be fitted to 100 known rows: The matrix is singular. "
         f"Rows there get {method.largest_:.4g}, the largest score of known rows."
@@ -151,48 +155,48 @@ def test_a_singular_matrix_is_no_reason_to_give_up():
 def test_other_errors_are_not_hidden():
     @dataclass(eq=False)
     class Broken(Singular):
-        def learn(self, known, validation):
+        def fit_statistics(self, known, validation):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        PerHead(then=Broken()).fit(KNOWN)
+        PerHead(scorer=Broken()).fit(KNOWN)
 
 
 def test_where_no_head_can_be_fitted_this_is_said():
     with pytest.raises(
         InvalidDataError, match=r"none of 3 heads. Head 0 .* 120 known rows.*k = 50"
     ):
-        PerHead(then=KNN(k=500)).fit(KNOWN)
+        PerHead(scorer=KNN(k=500)).fit(KNOWN)
 
 
 @pytest.mark.parametrize("name", ["energy", "ash-s", "scale+gen"])
 def test_a_method_that_learns_nothing_needs_no_fit(name):
     expected = by_hand(name, KNOWN, VALIDATION, TEST)
     for known in (KNOWN, ClassifierOutputs.empty(4), rows((5, 0, 5), seed=1)):
-        assert torch.equal(PerHead(then=load_method(name)).fit(known).score(TEST), expected)
-    assert torch.equal(PerHead(then=load_method(name)).score(TEST), expected)
+        assert torch.equal(PerHead(scorer=load_method(name)).fit(known).score(TEST), expected)
+    assert torch.equal(PerHead(scorer=load_method(name)).score(TEST), expected)
 
 
 def test_a_method_that_learns_says_when_it_is_not_fitted():
     with pytest.raises(InvalidDataError, match="KNN is not fitted yet"):
-        PerHead(then=KNN()).score(TEST)
+        PerHead(scorer=KNN()).score(TEST)
 
 
 def test_the_method_that_was_given_stays_as_it_is():
-    then = load_method("react+knn")
-    PerHead(then=then).fit(KNOWN)
-    assert then.state() == {}
-    assert then.then.state() == {}
+    scorer = load_method("react+knn")
+    PerHead(scorer=scorer).fit(KNOWN)
+    assert scorer.state() == {}
+    assert scorer.scorer.state() == {}
 
 
 @pytest.mark.parametrize(
     ("name", "parameter", "value"), [("knn", "k", 7), ("react", "percentile", 40)]
 )
 def test_a_changed_parameter_gives_what_a_new_fit_gives(name, parameter, value):
-    method = PerHead(then=load_method(name)).fit(KNOWN, VALIDATION)
+    method = PerHead(scorer=load_method(name)).fit(KNOWN, VALIDATION)
     before = method.score(TEST)
     other = method.with_parameters(KNOWN, VALIDATION, **{parameter: value})
-    new = PerHead(then=load_method(name, **{parameter: value})).fit(KNOWN, VALIDATION)
+    new = PerHead(scorer=load_method(name, **{parameter: value})).fit(KNOWN, VALIDATION)
     assert torch.equal(other.score(TEST), new.score(TEST))
     assert torch.equal(method.score(TEST), before)
     assert not torch.equal(before, other.score(TEST))
@@ -202,33 +206,33 @@ def test_a_changed_parameter_gives_what_a_new_fit_gives(name, parameter, value):
 
 def test_a_changed_parameter_may_let_a_head_be_fitted():
     known = rows((60, 7, 70), seed=1)
-    method = PerHead(then=KNN(k=20)).fit(known)
+    method = PerHead(scorer=KNN(k=20)).fit(known)
     other = method.with_parameters(known, k=5)
     assert method.notes_
     assert not other.notes_
-    assert torch.equal(other.score(TEST), PerHead(then=KNN(k=5)).fit(known).score(TEST))
+    assert torch.equal(other.score(TEST), PerHead(scorer=KNN(k=5)).fit(known).score(TEST))
 
 
 @pytest.mark.parametrize("name", ["knn", "react+knn", "vim", "ash-s"])
 def test_it_is_saved_and_comes_back(name, tmp_path):
-    method = PerHead(then=load_method(name)).fit(rows((120, 3, 100), seed=1))
+    method = PerHead(scorer=load_method(name)).fit(rows((120, 3, 100), seed=1))
     save_method(method, tmp_path / "method")
     loaded = load_saved_method(tmp_path / "method")
     assert torch.equal(loaded.score(TEST), method.score(TEST))
     assert loaded.notes_ == method.notes_
-    assert loaded.then.parameters() == method.then.parameters()
+    assert loaded.scorer.parameters() == method.scorer.parameters()
 
 
 def test_no_rows_give_no_scores():
-    method = PerHead(then=KNN()).fit(KNOWN)
+    method = PerHead(scorer=KNN()).fit(KNOWN)
     assert method.score(TEST[TEST.head_index > 5]).shape == (0,)
 
 
 def test_rows_of_no_head_or_of_other_heads_are_refused():
-    method = PerHead(then=KNN()).fit(KNOWN)
+    method = PerHead(scorer=KNN()).fit(KNOWN)
     plain = replace(KNOWN, heads=(), head_index=None)
     with pytest.raises(InvalidDataError, match="ask KNN itself"):
-        PerHead(then=KNN()).fit(plain)
+        PerHead(scorer=KNN()).fit(plain)
     with pytest.raises(InvalidDataError, match="ask KNN itself"):
         method.score(plain)
     with pytest.raises(InvalidDataError, match="fitted for 3 heads, but outputs of 4"):
@@ -238,7 +242,7 @@ def test_rows_of_no_head_or_of_other_heads_are_refused():
 
 
 def test_features_of_another_width_are_refused():
-    method = PerHead(then=KNN()).fit(KNOWN)
+    method = PerHead(scorer=KNN()).fit(KNOWN)
     wide = torch.nn.functional.pad(TEST.features, (0, 4))
     with pytest.raises(InvalidDataError, match="KNN was fitted on features with 16 columns"):
         method.score(replace(TEST, features=wide))
@@ -257,7 +261,7 @@ def test_heads_are_asked_apart_where_head_or_features_differ(name):
     has_head, has_features = (need in method.all_needs for need in (Needs.HEAD, Needs.FEATURES))
     assert [isinstance(each, PerHead) for each in apart] == [has_head, has_head or has_features]
     for each in apart:
-        assert each is method or each.then is method
+        assert each is method or each.scorer is method
 
 
 def test_a_head_of_ones_own_width_gives_its_logits():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.methods.toys import Toy, as_boxes, with_probes
 
-from incognita.containers.needs import PerturbedCopy
+from incognita.containers.needs import PerturbedLayers
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.safe import SAFE, _split
@@ -22,7 +22,7 @@ def boxes(n, seed, unknown=False):
 
 @pytest.fixture(scope="module")
 def known():
-    outputs = with_probes(boxes(400, seed=1), SAFE().probes_to_fit("known"))
+    outputs = with_probes(boxes(400, seed=1), SAFE().extra_outputs_to_fit("known"))
     return replace(outputs, image_ids=tuple(f"image{k // 4}#{k % 4}" for k in range(400)))
 
 
@@ -37,12 +37,12 @@ def fitted(known):
 
 
 def side_by_side(outputs, prefix=""):
-    columns = outputs.layers if not prefix else outputs.probes
+    columns = outputs.layers if not prefix else outputs.extra_outputs
     return np.concatenate([columns[prefix + name].double().numpy() for name in LAYERS], axis=1)
 
 
 def perturbed(outputs):
-    return side_by_side(outputs, f"{PerturbedCopy().key}/")
+    return side_by_side(outputs, f"{PerturbedLayers().key}/")
 
 
 def standardized(known, rows):
@@ -94,8 +94,8 @@ def test_the_epoch_of_the_lowest_held_out_loss_is_kept(known, unknown):
 def test_unknown_and_perturbed_boxes_are_found(seed, known, unknown):
     method = SAFE(seed=seed).fit(known)
     others = boxes(100, seed=2)
-    probes = with_probes(others, method.probes_to_fit("known")).probes
-    moved = {name: probes[f"{PerturbedCopy().key}/{name}"] for name in LAYERS}
+    extra_outputs = with_probes(others, method.extra_outputs_to_fit("known")).extra_outputs
+    moved = {name: extra_outputs[f"{PerturbedLayers().key}/{name}"] for name in LAYERS}
     of_known = method.score(others)
     for found in (method.score(unknown), method.score(replace(others, layers=moved))):
         scores, is_unknown = torch.cat([of_known, found]).numpy(), np.arange(200) >= 100
@@ -107,12 +107,12 @@ def test_it_is_no_linear_network():
     rng = torch.Generator().manual_seed(0)
     clean = torch.randn(600, 2, generator=rng)
     around = 4 * torch.nn.functional.normalize(torch.randn(600, 2, generator=rng))
-    probe = PerturbedCopy()
+    extra = PerturbedLayers()
     known = ClassifierOutputs(
         tuple(range(600)),
         torch.zeros(600, 2),
         layers={"shortcut/1": clean},
-        probes={f"{probe.key}/shortcut/1": around},
+        extra_outputs={f"{extra.key}/shortcut/1": around},
     )
     method = SAFE(epochs=40).fit(known)
     scores = [method.score(replace(known, layers={"shortcut/1": t})) for t in (clean, around)]
@@ -121,10 +121,10 @@ def test_it_is_no_linear_network():
 
 
 def test_only_fitting_needs_the_perturbed_copies(fitted, known, unknown):
-    assert fitted.probes() == ()
-    assert fitted.probes_to_fit("known") == (PerturbedCopy(8 / 255),)
-    assert fitted.probes_to_fit("validation") == ()
-    assert SAFE(epsilon=1).probes_to_fit("known") == (PerturbedCopy(1.0),)
+    assert fitted.extra_outputs() == ()
+    assert fitted.extra_outputs_to_fit("known") == (PerturbedLayers(8 / 255),)
+    assert fitted.extra_outputs_to_fit("validation") == ()
+    assert SAFE(epsilon=1).extra_outputs_to_fit("known") == (PerturbedLayers(1.0),)
     with pytest.raises(InvalidDataError, match=r"epsilon=1.0\)/shortcut/1; extract them with"):
         SAFE(epsilon=1).fit(known)
     with pytest.raises(InvalidDataError, match="perturbed copies of known boxes"):
@@ -196,7 +196,7 @@ def test_channels_that_do_not_vary_do_not_blow_up(known, unknown):
 
     def with_dead_channel(outputs, value):
         columns = {}
-        for group in ("layers", "probes"):
+        for group in ("layers", "extra_outputs"):
             columns[group] = {
                 name: torch.cat([t, torch.full((len(t), 1), value)], dim=1)
                 for name, t in (getattr(outputs, group) or {}).items()
@@ -235,9 +235,9 @@ def test_a_wide_first_layer_stays_in_float32_and_near_the_kept_network(offset, s
         tuple(range(300)),
         torch.zeros(300, 2),
         layers={"shortcut/1": clean[:, :800], "shortcut/2": clean[:, 800:]},
-        probes={
-            f"{PerturbedCopy().key}/shortcut/1": clean[:, :800] + 2 * scale,
-            f"{PerturbedCopy().key}/shortcut/2": clean[:, 800:] * 1.0,
+        extra_outputs={
+            f"{PerturbedLayers().key}/shortcut/1": clean[:, :800] + 2 * scale,
+            f"{PerturbedLayers().key}/shortcut/2": clean[:, 800:] * 1.0,
         },
     )
     method = SAFE(epochs=2).fit(known)

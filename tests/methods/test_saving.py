@@ -20,7 +20,7 @@ class FarFromMean(Method):
     power: Any = 1
     needs = Needs.FEATURES | Needs.KNOWN
 
-    def learn(self, known, validation):
+    def fit_statistics(self, known, validation):
         self.mean_ = known.features.double().mean(dim=0)
         self.energy_ = load_method("temperature").fit(known, validation)
 
@@ -39,14 +39,14 @@ TOY = Toy()
 OUTPUTS = TOY.outputs(20, seed=3)
 
 
-@pytest.mark.parametrize("method", [FarFromMean(power=2), ReAct(then=FarFromMean(power=2))])
+@pytest.mark.parametrize("method", [FarFromMean(power=2), ReAct(scorer=FarFromMean(power=2))])
 def test_a_method_of_ones_own_comes_back(method, tmp_path):
     method.fit(TOY.outputs(50))
     save_method(method, tmp_path / "own")
     loaded = load_saved_method(tmp_path / "own", kinds=(Other, FarFromMean))
     assert type(loaded) is type(method)
     assert torch.equal(loaded.score(OUTPUTS), method.score(OUTPUTS))
-    own = getattr(loaded, "then", loaded)
+    own = getattr(loaded, "scorer", loaded)
     assert own.energy_.score(OUTPUTS).isfinite().all()
 
 

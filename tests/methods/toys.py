@@ -8,13 +8,13 @@ from torch import Tensor
 
 from incognita.containers.needs import (
     AdaScaleStep,
+    ExtraOutput,
     GramRows,
     InputStep,
+    LogitsWithoutTopDirection,
     MahalanobisStep,
     Numerators,
-    PerturbedCopy,
-    Probe,
-    RankOneRemoved,
+    PerturbedLayers,
 )
 from incognita.containers.outputs import ClassifierOutputs, Head
 
@@ -90,35 +90,37 @@ def of_heads(outputs: ClassifierOutputs, n_heads: int = 2) -> ClassifierOutputs:
     return replace(outputs, head=None, heads=heads, head_index=torch.arange(len(outputs)) % n_heads)
 
 
-def with_probes(outputs: ClassifierOutputs, probes: Sequence[Probe]) -> ClassifierOutputs:
+def with_probes(
+    outputs: ClassifierOutputs, extra_outputs: Sequence[ExtraOutput]
+) -> ClassifierOutputs:
     """Add columns a pass might have recorded: steps help confident rows more, as they really do."""
-    columns: dict[str, Tensor] = dict(outputs.probes or {})
-    for probe in probes:
-        columns |= {f"{probe.key}/{name}": t for name, t in _columns(probe, outputs).items()}
-    return replace(outputs, probes=columns or None)
+    columns: dict[str, Tensor] = dict(outputs.extra_outputs or {})
+    for extra in extra_outputs:
+        columns |= {f"{extra.key}/{name}": t for name, t in _columns(extra, outputs).items()}
+    return replace(outputs, extra_outputs=columns or None)
 
 
-def _columns(probe: Probe, outputs: ClassifierOutputs) -> dict[str, Tensor]:
+def _columns(extra: ExtraOutput, outputs: ClassifierOutputs) -> dict[str, Tensor]:
     logits, features, layers = outputs.logits, outputs.features, outputs.layers or {}
-    if isinstance(probe, GramRows):
+    if isinstance(extra, GramRows):
         return {
-            name: torch.stack([(t.abs() + 0.1) ** (1 + 1 / p) for p in probe.powers], dim=1)
+            name: torch.stack([(t.abs() + 0.1) ** (1 + 1 / p) for p in extra.powers], dim=1)
             for name, t in layers.items()
         }
-    if isinstance(probe, InputStep):
-        stepped = {"logits": logits * (1 + 50 * probe.epsilon)}
+    if isinstance(extra, InputStep):
+        stepped = {"logits": logits * (1 + 50 * extra.epsilon)}
         return stepped if features is None else stepped | {"features": features * 1.01}
-    if isinstance(probe, AdaScaleStep):
-        return {"features": features * (1 - probe.epsilon * 0.1)}
-    if isinstance(probe, RankOneRemoved):
+    if isinstance(extra, AdaScaleStep):
+        return {"features": features * (1 - extra.epsilon * 0.1)}
+    if isinstance(extra, LogitsWithoutTopDirection):
         return {"last": logits * 0.5, "previous": logits * 0.4}
-    if isinstance(probe, Numerators):
+    if isinstance(extra, Numerators):
         return {"h": logits * 0.3}
-    if isinstance(probe, MahalanobisStep):
-        t = layers[probe.layer]
-        nearest = probe.means.to(t)[torch.cdist(t, probe.means.to(t)).argmin(dim=1)]
-        return {"features": t + probe.epsilon * (nearest - t)}
-    if isinstance(probe, PerturbedCopy):
+    if isinstance(extra, MahalanobisStep):
+        t = layers[extra.layer]
+        nearest = extra.means.to(t)[torch.cdist(t, extra.means.to(t)).argmin(dim=1)]
+        return {"features": t + extra.epsilon * (nearest - t)}
+    if isinstance(extra, PerturbedLayers):
         kept = {name: t for name, t in layers.items() if name in BOX_LAYERS}
-        return {name: t * (1 - 20 * probe.epsilon) for name, t in kept.items()}
-    raise TypeError(probe)
+        return {name: t * (1 - 20 * extra.epsilon) for name, t in kept.items()}
+    raise TypeError(extra)

@@ -15,8 +15,8 @@ from tests.oracles.scenes import UNKNOWN, Scene, Xyxy, random_scene, to_containe
 
 from incognita.evaluation.certify import Certificate, certify
 from incognita.metrics import suite as measuring
-from incognita.metrics.measure import Measure, every_image_once
-from incognita.metrics.suite import Evidence
+from incognita.metrics.measure import MetricValue, every_image_once
+from incognita.metrics.suite import MatchTables
 from incognita.results.result import Result
 
 SEEDS = range(4)
@@ -139,12 +139,12 @@ EVERYTHING = (
 
 def measured(
     scene: Scene, counts: np.ndarray | None = None, *, steps: tuple = EVERYTHING
-) -> dict[tuple[str, str], Measure]:
+) -> dict[tuple[str, str], MetricValue]:
     """Every metric on all images, each of which counts so often."""
     weights = every_image_once(scene.n_images)
     if counts is not None:
         weights = counts[:, None].astype(np.float32)
-    evidence = Evidence(*to_containers(scene))
+    evidence = MatchTables(*to_containers(scene))
     return {(m, c): measure for step in steps for m, c, measure in step(evidence, weights)}
 
 

@@ -23,7 +23,7 @@ from incognita.metrics.detection import average_precision
 from incognita.metrics.intervals import bootstrap_ranking, bootstrap_weights
 from incognita.metrics.lrp import lrp_error, optimal_lrp
 from incognita.metrics.matching import match
-from incognita.metrics.measure import Measure
+from incognita.metrics.measure import MetricValue
 from incognita.metrics.open_set import (
     images_without_detection,
     mean_average_precision,
@@ -56,7 +56,7 @@ def refusal(function, *arguments, **options) -> str:
 
 
 def normalized(*, weights):
-    error = Measure(np.ones(1), {})
+    error = MetricValue(np.ones(1), {})
     return normalized_open_set_error(error, TABLE, OVERLAPS, weights=weights)
 
 
@@ -104,9 +104,9 @@ def test_weights_that_are_not_of_these_images_are_refused(metric, shape):
 
 
 def values_of(answer) -> list[np.ndarray]:
-    if isinstance(answer, Measure):
+    if isinstance(answer, MetricValue):
         return [answer.values]
-    return [each.values if isinstance(each, Measure) else np.asarray(each) for each in answer]
+    return [each.values if isinstance(each, MetricValue) else np.asarray(each) for each in answer]
 
 
 @pytest.mark.parametrize("metric", sorted(WEIGHTED.keys() - {"normalized_open_set_error"}))

@@ -286,4 +286,4 @@ def test_the_rules_agree_where_there_are_no_edge_cases():
 #   test_a_confidence_of_one_is_in_no_bin_of_the_saod_code; D-ECE against netcal, same file.
 # Left to later issues:
 # - 1.5 "NaN threshold, consequence": applying thresholds per class, decisions/self_aware.py.
-# - 1.6 "TP … on the thresholded set": the same; `score_floor` is one floor for all classes.
+# - 1.6 "TP … on the thresholded set": the same; `score_threshold` is one floor for all classes.

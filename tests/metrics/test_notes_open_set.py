@@ -32,10 +32,10 @@ def certified(
     known: str = "abcd",
     *,
     n_images: int = 1,
-    score_floor: float | None = None,
+    score_threshold: float | None = None,
 ) -> Certificate:
     scene = Scene(n_images, detections, truths, list(known))
-    return certify(*to_containers(scene), n_resamples=0, score_floor=score_floor)
+    return certify(*to_containers(scene), n_resamples=0, score_threshold=score_threshold)
 
 
 # --- 1.2: AUROC, FPR95 and AUPR of detections -----------------------------------------------------
@@ -97,7 +97,7 @@ def test_unknown_recall_has_no_threshold_unless_one_is_given():
     truths = [real(0, at(x), UNKNOWN) for x in (0, 20, 40)]
     detections = [found(0, at(0), 0.9, UNKNOWN), found(0, at(20), 0.001, UNKNOWN)]
     everything = certified(detections, truths)
-    above = certified(detections, truths, score_floor=0.15)
+    above = certified(detections, truths, score_threshold=0.15)
     for convention in ("paper", *CODES):
         assert everything.get("unknown_recall", convention).value == pytest.approx(2 / 3)
         assert above.get("unknown_recall", convention).value == pytest.approx(1 / 3)

@@ -34,10 +34,10 @@ def certified(
     truths: list[Truth],
     *,
     tau: float | None = None,
-    score_floor: float | None = None,
+    score_threshold: float | None = None,
 ) -> Certificate:
     scene = Scene(1, detections, truths, ["a"])
-    return certify(*to_containers(scene), n_resamples=0, tau=tau, score_floor=score_floor)
+    return certify(*to_containers(scene), n_resamples=0, tau=tau, score_threshold=score_threshold)
 
 
 # --- 1.7: whole images ----------------------------------------------------------------------------
@@ -170,14 +170,16 @@ def test_thresholds_are_chosen_at_the_tau_that_is_given():
     assert (math.isnan(given.threshold), given.optimal_lrp) == (True, 1.0)
 
 
-@pytest.mark.parametrize(("score_floor", "expected"), [(None, 1.0), (0.1, 2 / 3), (0.15, 1 / 3)])
-def test_a_floor_keeps_what_reaches_it_and_is_recorded(score_floor, expected):
+@pytest.mark.parametrize(
+    ("score_threshold", "expected"), [(None, 1.0), (0.1, 2 / 3), (0.15, 1 / 3)]
+)
+def test_a_floor_keeps_what_reaches_it_and_is_recorded(score_threshold, expected):
     # 1.8 "RandBox": p >= 0.1 in the paper, 0.15 in the code. Three unknown objects.
     detections = [found(0, at(20 * k), p, UNKNOWN) for k, p in enumerate((0.09, 0.1, 0.15))]
     truths = [real(0, at(20 * k), UNKNOWN) for k in range(3)]
-    certificate = certified(detections, truths, score_floor=score_floor)
+    certificate = certified(detections, truths, score_threshold=score_threshold)
     assert certificate.get("unknown_recall", "owod").value == pytest.approx(expected)
-    assert certificate.inputs["score_floor"] == score_floor
+    assert certificate.inputs["score_threshold"] == score_threshold
 
 
 # Asserted elsewhere:

@@ -28,12 +28,12 @@ from incognita.evaluation.certify import SPLITS
 from incognita.metrics import conventions
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.matching import match
-from incognita.metrics.measure import Measure
+from incognita.metrics.measure import MetricValue
 from incognita.metrics.ranking import RankingMetrics, ranking_metrics
 from incognita.results.result import Result
 
 
-def assert_equal(ours: Measure | Result, expected: Measure | Result, key: tuple) -> None:
+def assert_equal(ours: MetricValue | Result, expected: MetricValue | Result, key: tuple) -> None:
     assert ours.value == pytest.approx(expected.value, abs=1e-12, nan_ok=True), key
     assert ours.reason == expected.reason, key
     assert ours.support == expected.support, key

@@ -15,7 +15,7 @@ from incognita.models.wrap_detector import select_classes
 def both() -> tuple[torch.Tensor, GridDetector, Detector]:
     rng = np.random.default_rng(0)
     image = rng.integers(0, 256, (4, 4, 3)).astype(np.uint8).repeat(8, axis=0).repeat(8, axis=1)
-    detector = GridDetector().with_rules(score_floor=0.01)
+    detector = GridDetector().with_filter(score_threshold=0.01)
     batch = detector.preprocess(image).pixels[None]
     return batch, detector, select_classes(detector, ("sky", "lava"), (2, 0))
 
@@ -48,7 +48,7 @@ def test_it_is_a_detector_with_a_key_of_its_own_and_reaches_other_processes() ->
 
 def test_rules_reach_the_inner_detector() -> None:
     batch, _, chosen = both()
-    changed = chosen.with_rules(max_per_image=1)
+    changed = chosen.with_filter(max_per_image=1)
     assert changed.rules.max_per_image == 1 == changed.inner.rules.max_per_image
     assert len(changed.forward(batch, [(32, 32)]).images[0].xyxy) <= 1
 

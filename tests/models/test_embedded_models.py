@@ -38,7 +38,7 @@ def test_the_terra_classifier_is_as_good_as_its_file_says():
 
 def test_the_terra_classifier_was_trained_on_what_is_rendered_now():
     weights = read_shipped_weights(terra.WEIGHTS)
-    assert int(weights.facts["renderer_version"]) == RENDERER_VERSION
+    assert int(weights.metadata["renderer_version"]) == RENDERER_VERSION
     assert weights.class_names == KNOWN_NAMES
 
 
@@ -80,7 +80,7 @@ def test_weights_come_back_as_they_were_written_but_for_half_precision(tmp_path)
     network = digits.build_digits_classifier(4)
     path = tmp_path / "some" / "file.safetensors"
     save_shipped_weights(
-        path, network, class_names=["a", "b", "c", "d"], facts={"accuracy": "0.25"}
+        path, network, class_names=["a", "b", "c", "d"], metadata={"accuracy": "0.25"}
     )
     weights = read_shipped_weights(path)
     assert (weights.class_names, weights.accuracy) == (("a", "b", "c", "d"), 0.25)

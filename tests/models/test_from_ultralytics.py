@@ -22,7 +22,7 @@ from torch import nn
 
 import incognita
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
-from incognita.models.detector import DetectionRules, Detector, HeadKind
+from incognita.models.detector import BoxFilter, Detector, HeadKind
 from incognita.models.from_ultralytics.detectors import (
     load_ultralytics_detector,
     wrap_ultralytics_detector,
@@ -112,9 +112,9 @@ def wrapped(kind, **options):
 
 
 @functools.cache
-def detector_of(kind):
+def load_detector(kind):
     """Give a detector that several tests share, with boxes of all levels."""
-    return wrapped(kind).with_rules(score_floor=0.05)
+    return wrapped(kind).with_filter(score_threshold=0.05)
 
 
 def picture(height, width, seed=0):
@@ -156,7 +156,7 @@ NEARLY = {"rtol": 1e-3, "atol": 1e-3}
 @every_model
 @pytest.mark.parametrize(("floor", "iou", "most"), [(0.05, 0.7, 300), (0.1, 0.3, 20)])
 def test_kept_boxes_equal_the_librarys_own_for_the_same_thresholds(kind, floor, iou, most):
-    rules = DetectionRules(floor, most, None if kind[1] else iou)
+    rules = BoxFilter(floor, most, None if kind[1] else iou)
     detector = wrapped(kind, rules=rules)
     batch, sizes = prepared(detector, *(picture(120, 200, seed) for seed in range(3)))
     with torch.no_grad():
@@ -194,7 +194,7 @@ def test_kept_boxes_equal_those_of_predict(kind):
 def test_other_thresholds_are_those_of_predict_too():
     yolo, image = yolo_of(ALL[0], fused=True), picture(120, 200)
     detector = wrap_ultralytics_detector(yolo, image_size=SIDE)
-    detector = detector.with_rules(score_floor=0.1, nms_iou=0.2, max_per_image=9)
+    detector = detector.with_filter(score_threshold=0.1, nms_iou=0.2, max_per_image=9)
     theirs = yolo.predict(
         image[..., ::-1], imgsz=SIDE, verbose=False, conf=0.1, iou=0.2, max_det=9
     )[0].boxes
@@ -230,7 +230,7 @@ def test_an_image_of_other_numbers_is_refused():
 
 @every_model
 def test_the_head_of_its_level_gives_the_logits_of_each_box(kind):
-    detector = detector_of(kind)
+    detector = load_detector(kind)
     image = found(detector, picture(333, 500))[0][0]
     assert len(detector.heads) == 3
     assert set(image.head_index.tolist()) == {0, 1, 2}
@@ -242,7 +242,7 @@ def test_the_head_of_its_level_gives_the_logits_of_each_box(kind):
 
 @every_model
 def test_logits_are_the_raw_scores_of_the_anchor(kind):
-    detector = detector_of(kind)
+    detector = load_detector(kind)
     batch, sizes = prepared(detector, picture(120, 200, 0), picture(120, 200, 1))
     with torch.no_grad():
         ours = detector.forward(batch, sizes)
@@ -255,7 +255,7 @@ def test_logits_are_the_raw_scores_of_the_anchor(kind):
 
 @both_ways
 def test_features_are_what_the_linear_layer_saw_at_the_place_of_the_anchor(kind):
-    detector = wrapped(kind).with_rules(score_floor=0.05)
+    detector = wrapped(kind).with_filter(score_threshold=0.05)
     head = detector.module.model[-1]
     seen = []
     for branch in head.one2one_cv3 if kind[1] else head.cv3:
@@ -279,7 +279,7 @@ def test_features_of_narrow_levels_end_in_zeros():
     narrow = nn.Conv2d(branch[0].conv.out_channels, 48, 1)
     branch[1], branch[2] = narrow, nn.Conv2d(48, 80, 1)
     detector = wrap_ultralytics_detector(yolo, image_size=SIDE)
-    image = found(detector.with_rules(score_floor=0.02), picture(333, 500))[0][0]
+    image = found(detector.with_filter(score_threshold=0.02), picture(333, 500))[0][0]
     is_narrow = image.head_index == 2
     assert is_narrow.any()
     assert not is_narrow.all()
@@ -292,7 +292,7 @@ def test_features_of_narrow_levels_end_in_zeros():
 
 @both_ways
 def test_rois_are_the_boxes_in_fractions_of_the_padded_input(kind):
-    detector, size = detector_of(kind), (333, 500)
+    detector, size = load_detector(kind), (333, 500)
     out = found(detector, picture(*size))
     image, (height, width) = out.images[0], out.input_size
     assert (height, width) == (128, SIDE)
@@ -389,7 +389,7 @@ def test_the_gradient_of_a_logit_is_its_slope():
 
 @both_ways
 def test_order_batch_size_and_earlier_images_do_not_matter(kind):
-    detector = copy.deepcopy(detector_of(kind))
+    detector = copy.deepcopy(load_detector(kind))
     detector.module.double()  # so that rounding does not decide between boxes
     wide, tall = [picture(120, 200, k) for k in range(3)], picture(200, 90)
     first = found(detector, *wide).images
@@ -419,7 +419,7 @@ def test_a_call_leaves_the_network_as_it_was(kind):
 
 @both_ways
 def test_images_without_boxes_and_empty_batches_work(kind):
-    detector = wrapped(kind).with_rules(score_floor=0.999999)
+    detector = wrapped(kind).with_filter(score_threshold=0.999999)
     out = found(detector, picture(120, 200))
     assert [list(each.shape) for each in (out.images[0].xyxy, out.images[0].logits)] == [
         [0, 4],
@@ -437,8 +437,8 @@ def test_images_without_boxes_and_empty_batches_work(kind):
 def test_images_without_boxes_stand_beside_others():
     detector = wrapped(ALL[0])
     rich, poor = picture(128, SIDE), np.full((128, SIDE, 3), 114, np.uint8)
-    floor = float(found(detector.with_rules(score_floor=0.0), poor).images[0].confidence.max())
-    detector = detector.with_rules(score_floor=floor + 0.001)
+    floor = float(found(detector.with_filter(score_threshold=0.0), poor).images[0].confidence.max())
+    detector = detector.with_filter(score_threshold=floor + 0.001)
     counts = [len(image.xyxy) for image in found(detector, poor, rich, poor).images]
     assert counts[0] == counts[2] == 0
     assert counts[1] == len(found(detector, rich).images[0].xyxy) > 0
@@ -456,7 +456,7 @@ def test_it_is_a_detector_that_says_what_it_is(kind):
     assert not detector.shares_features
     assert detector.head_reason is None
     assert detector.pixel_std.tolist() == [1, 1, 1]
-    assert detector.rules == DetectionRules(0.25, 300, None if kind[1] else 0.7)
+    assert detector.rules == BoxFilter(0.25, 300, None if kind[1] else 0.7)
     assert detector.class_names == tuple(str(k) for k in range(80))
     assert found(detector, picture(120, 200)).images[0].background is None
     assert "(160, 160)" in detector.preprocessing
@@ -477,12 +477,12 @@ def test_names_and_the_size_come_from_the_model_unless_they_are_given():
 
 def test_rules_fit_the_head():
     with pytest.raises(InvalidDataError, match="yolov8n drops overlapping boxes, but nms_iou is N"):
-        wrapped(ALL[0], rules=DetectionRules(nms_iou=None))
+        wrapped(ALL[0], rules=BoxFilter(nms_iou=None))
     without = wrapped(WITHOUT_NMS[0])
     with pytest.raises(InvalidDataError, match="this detector drops no overlapping boxes"):
-        without.with_rules(nms_iou=0.5)
+        without.with_filter(nms_iou=0.5)
     with pytest.raises(InvalidDataError, match="yolov10n drops no overlapping boxes, but nms_iou"):
-        wrapped(WITHOUT_NMS[0], rules=DetectionRules())
+        wrapped(WITHOUT_NMS[0], rules=BoxFilter())
     without.module.end2end = False
     with pytest.raises(InvalidDataError, match="yolov10n drops overlapping boxes"):
         found(without, picture(120, 200))
@@ -490,7 +490,7 @@ def test_rules_fit_the_head():
 
 def test_rules_change_on_a_copy():
     detector = wrapped(ALL[0])
-    fewer = detector.with_rules(max_per_image=3)
+    fewer = detector.with_filter(max_per_image=3)
     assert (detector.rules.max_per_image, fewer.rules.max_per_image) == (300, 3)
     assert fewer.module is detector.module
     every, three = (found(each, picture(120, 200)).images[0] for each in (detector, fewer))
@@ -499,7 +499,7 @@ def test_rules_change_on_a_copy():
 
 @both_ways
 def test_it_can_be_sent_to_another_process(kind):
-    detector = detector_of(kind)
+    detector = load_detector(kind)
     found(detector, picture(120, 200))
     received = pickle.loads(pickle.dumps(detector))
     assert received.weights_hash == detector.weights_hash

@@ -81,13 +81,13 @@ def found(detector, scenes):
 
 
 def test_the_detector_is_as_good_as_its_file_says(scenes, found):
-    facts = read_shipped_weights(terra_detector.WEIGHTS).facts
+    metadata = read_shipped_weights(terra_detector.WEIGHTS).metadata
     ap, ap50 = pycocotools_ap(scenes, found)
     # three deviations: parts of sixty scenes differ by 0.03
-    assert ap50 == pytest.approx(float(facts["ap50"]), abs=0.09)
-    assert ap == pytest.approx(float(facts["ap"]), abs=0.09)
+    assert ap50 == pytest.approx(float(metadata["ap50"]), abs=0.09)
+    assert ap == pytest.approx(float(metadata["ap"]), abs=0.09)
     assert ap50 > 0.85
-    assert 0.8 < float(facts["ap50"]) < 0.95  # good, and the benchmarks stay hard
+    assert 0.8 < float(metadata["ap50"]) < 0.95  # good, and the benchmarks stay hard
 
 
 def test_labels_begin_with_the_first_class_of_the_tree_because_background_is_0(scenes, found):
@@ -105,10 +105,10 @@ def test_labels_begin_with_the_first_class_of_the_tree_because_background_is_0(s
 
 def test_the_detector_was_trained_on_what_is_rendered_now():
     weights = read_shipped_weights(terra_detector.WEIGHTS)
-    assert int(weights.facts["renderer_version"]) == RENDERER_VERSION
+    assert int(weights.metadata["renderer_version"]) == RENDERER_VERSION
     assert weights.class_names == terra_detector.CLASS_NAMES == KNOWN_NAMES
     assert tuple(each.name for each in TERRA_CLASSES[:12]) == terra_detector.CLASS_NAMES
-    assert json.loads(weights.facts["recipe"])["n_train"] > 0
+    assert json.loads(weights.metadata["recipe"])["n_train"] > 0
 
 
 def test_the_weights_are_small_enough_to_ship():

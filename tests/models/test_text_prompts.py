@@ -30,7 +30,7 @@ def test_boxes_of_owlv2_equal_those_its_processor_gives_for_texts(tmp_path):
     own = processor.post_process_grounded_object_detection(
         outputs("owlv2"), threshold=0.5, target_sizes=SIZES
     )
-    for image, answer in zip(found("owlv2", score_floor=0.5).images, own, strict=True):
+    for image, answer in zip(found("owlv2", score_threshold=0.5).images, own, strict=True):
         order = answer["scores"].argsort(descending=True, stable=True)
         assert_same(image, tuple(answer[each][order] for each in ("boxes", "scores", "labels")))
 

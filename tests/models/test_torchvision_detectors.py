@@ -21,19 +21,19 @@ from torch import nn
 from torchvision import models
 
 from incognita.errors import InvalidDataError, UnknownNameError
-from incognita.models.detector import DetectionRules, Detector, HeadKind
+from incognita.models.detector import BoxFilter, Detector, HeadKind
 from incognita.models.from_torchvision.detectors import wrap_torchvision_detector
 from incognita.models.preprocessing import Preprocessing
 
 RULES = [
     {},
-    {"score_floor": 0.3},
-    {"score_floor": 0.0, "max_per_image": 1000},
+    {"score_threshold": 0.3},
+    {"score_threshold": 0.0, "max_per_image": 1000},
     {"max_per_image": 3},
     {"nms_iou": 0.2, "max_per_image": 200},
-    {"nms_iou": 1.0, "score_floor": 0.2, "max_per_image": 500},
+    {"nms_iou": 1.0, "score_threshold": 0.2, "max_per_image": 500},
 ]
-MANY = {"score_floor": 0.05, "max_per_image": 1000, "nms_iou": 0.9}
+MANY = {"score_threshold": 0.05, "max_per_image": 1000, "nms_iou": 0.9}
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -76,7 +76,7 @@ def settings(network, rules):
 
 
 NAMES = {
-    "score_floor": "score_thresh",
+    "score_threshold": "score_thresh",
     "max_per_image": "detections_per_img",
     "nms_iou": "nms_thresh",
 }
@@ -116,7 +116,7 @@ def watched(module):
 @pytest.mark.parametrize("rules", RULES, ids=str)
 def test_kept_boxes_labels_and_scores_are_the_librarys(network, detector, rules):
     batch = images()
-    found = call(detector.with_rules(**rules), batch)
+    found = call(detector.with_filter(**rules), batch)
     expected = of_library(network, batch, rules)
     assert sum(len(each["boxes"]) for each in expected) > 2
     for mine, theirs in zip(found.images, expected, strict=True):
@@ -131,15 +131,15 @@ def test_images_of_any_size_give_what_the_library_gives(network, detector, heigh
 
 
 def test_rules_are_read_off_the_module(network, detector):
-    assert detector.rules == DetectionRules(score_floor=0.05, max_per_image=30, nms_iou=0.5)
-    with settings(network, {"score_floor": 0.25, "nms_iou": 0.75}):
-        assert wrap_torchvision_detector(network).rules == DetectionRules(0.25, 30, 0.75)
+    assert detector.rules == BoxFilter(score_threshold=0.05, max_per_image=30, nms_iou=0.5)
+    with settings(network, {"score_threshold": 0.25, "nms_iou": 0.75}):
+        assert wrap_torchvision_detector(network).rules == BoxFilter(0.25, 30, 0.75)
 
 
 def test_other_rules_share_the_network_and_change_nothing_of_it(network, detector):
-    other = detector.with_rules(score_floor=0.4)
+    other = detector.with_filter(score_threshold=0.4)
     assert other.module is detector.module is network
-    assert (other.rules.score_floor, detector.rules.score_floor) == (0.4, 0.05)
+    assert (other.rules.score_threshold, detector.rules.score_threshold) == (0.4, 0.05)
     assert (other.rules.nms_iou, other.rules.max_per_image) == (0.5, 30)
     call(other, images())
     assert call(other, images()).images[0].confidence.min() > 0.4
@@ -147,7 +147,7 @@ def test_other_rules_share_the_network_and_change_nothing_of_it(network, detecto
 
 
 def test_several_labels_are_kept_and_some_are_not_the_largest_logit(network, detector):
-    found = call(detector.with_rules(**MANY), images())
+    found = call(detector.with_filter(**MANY), images())
     labels = torch.cat([each.class_ids for each in found.images])
     largest = torch.cat([each.logits.argmax(dim=1) for each in found.images])
     assert len(labels.unique()) > 2
@@ -185,7 +185,7 @@ def rows_of_library(network, batch):
 
 def test_source_index_names_the_row_the_logits_come_from(network, detector):
     batch = images()
-    found = call(detector.with_rules(**MANY), batch)
+    found = call(detector.with_filter(**MANY), batch)
     for mine, rows in zip(found.images, rows_of_library(network, batch), strict=True):
         assert len(mine.source_index.unique()) > 5
         expected = rows[mine.source_index]
@@ -261,7 +261,7 @@ def of_sources(network, batch):
 
 
 def test_a_head_on_the_features_gives_the_logits(network, detector):
-    found = call(detector.with_rules(**MANY), images())
+    found = call(detector.with_filter(**MANY), images())
     heads = detector.heads
     used = torch.cat([each.head_index for each in found.images]).unique().tolist()
     assert len(used) == {False: 1, True: len(used)}[len(heads) > 1]
@@ -329,7 +329,7 @@ def test_a_batch_gives_what_its_images_give_alone_in_any_order(network):
 
 def test_an_image_where_nothing_is_kept_has_empty_columns_of_the_right_width(detector):
     usual = call(detector, images()).images[0]
-    empty = call(detector.with_rules(score_floor=0.9999999), images()).images[0]
+    empty = call(detector.with_filter(score_threshold=0.9999999), images()).images[0]
     for name, before, after in zip(usual._fields, usual, empty, strict=True):
         if before is None:
             assert after is None
@@ -511,7 +511,7 @@ def test_a_call_leaves_modes_hooks_and_settings_as_they_were(network, detector):
     network.backbone.eval()
     before = state_of(network)
     expected = of_library(deepcopy(network).eval(), images())
-    found = call(detector.with_rules(max_per_image=1000), images(), layers=True)
+    found = call(detector.with_filter(max_per_image=1000), images(), layers=True)
     assert state_of(network) == before
     assert len(found.images[0].xyxy) >= len(expected[0]["boxes"]) > 0
     network.eval()
@@ -616,10 +616,12 @@ def test_an_adapter_is_a_detector(network, detector):
 
 
 def test_an_adapter_can_be_pickled(detector):
-    again = pickle.loads(pickle.dumps(detector.with_rules(score_floor=0.2)))
-    assert (again.layers, again.rules.score_floor) == (detector.layers, 0.2)
+    again = pickle.loads(pickle.dumps(detector.with_filter(score_threshold=0.2)))
+    assert (again.layers, again.rules.score_threshold) == (detector.layers, 0.2)
     assert again.weights_hash == detector.weights_hash
-    mine, theirs = (call(each.with_rules(score_floor=0.1), images()) for each in (detector, again))
+    mine, theirs = (
+        call(each.with_filter(score_threshold=0.1), images()) for each in (detector, again)
+    )
     for a, b in zip(mine.images, theirs.images, strict=True):
         assert all(x is y or torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
@@ -641,7 +643,7 @@ def test_the_hash_sees_settings_that_are_no_weights(network):
     before = detector.weights_hash
     call(detector, images())
     assert detector.weights_hash == before
-    with settings(network, {"score_floor": 0.5}):
+    with settings(network, {"score_threshold": 0.5}):
         assert detector.weights_hash == before  # the rules say that, and they have a key of theirs
     changes = [(network.transform, "image_mean", [0.5, 0.5, 0.5])]
     if hasattr(network, "rpn"):
@@ -664,7 +666,7 @@ def test_wrong_counts_and_rules_are_refused(detector, network):
     with pytest.raises(InvalidDataError, match="1 sizes came for 2 images; give the height"):
         detector.forward(images(), [(70, 90)])
     with pytest.raises(InvalidDataError, match=r"no nms_iou, but .* drops overlapping boxes"):
-        wrap_torchvision_detector(network, rules=DetectionRules(nms_iou=None))
+        wrap_torchvision_detector(network, rules=BoxFilter(nms_iou=None))
 
 
 def test_what_is_no_detector_is_refused():
@@ -699,7 +701,7 @@ def test_a_class_layer_that_is_not_linear_is_no_head():
     assert detector.head_reason == (
         "roi_heads.box_predictor.cls_score is a Cosine, which is not linear."
     )
-    found = call(detector.with_rules(score_floor=0.0), images()).images[0]
+    found = call(detector.with_filter(score_threshold=0.0), images()).images[0]
     assert found.features.shape == (len(found.xyxy), 1024)
 
 

@@ -25,7 +25,7 @@ from tests.models.transformers_networks import (
 from torch import nn
 
 from incognita.errors import InvalidDataError, MissingDataError
-from incognita.models.detector import DetectionRules, Detector, HeadKind
+from incognita.models.detector import BoxFilter, Detector, HeadKind
 from incognita.models.from_transformers.classifiers import load_transformers, transformers
 from incognita.models.from_transformers.detectors import wrap_transformers_detector
 from incognita.models.load import ModelOptions
@@ -63,7 +63,7 @@ def test_kept_boxes_equal_the_librarys_own(family, share):
     threshold = 0.0 if share is None else confidence.quantile(share).item()
     options = {"top_k": 1000} if "Deformable" in networks.PROCESSORS[family] else {}
     own = list(expected(family, threshold, most=1000, **options))
-    for image, answer in zip(found(family, score_floor=threshold).images, own, strict=True):
+    for image, answer in zip(found(family, score_threshold=threshold).images, own, strict=True):
         assert_same(image, answer)
     n_kept = sum(len(scores) for _, scores, _ in own)
     # a box must lie above the threshold: at the highest confidence itself none does
@@ -164,7 +164,7 @@ def test_an_empty_batch_calls_nothing(family):
 @FAMILIES
 def test_nothing_kept_gives_empty_columns_of_full_width(family):
     n_columns = len(TOKENS) if family in TEXT else N_CLASSES
-    for image in found(family, score_floor=1 - 1e-7).images:
+    for image in found(family, score_threshold=1 - 1e-7).images:
         assert image.xyxy.shape == image.rois.shape == (0, 4)
         assert image.logits.shape == (0, n_columns)
         assert image.features.shape == (0, 16 if family in TEXT else 32)
@@ -253,15 +253,15 @@ def test_names_come_from_the_configuration_and_must_fit():
 
 def test_rules_are_those_given_and_no_overlap_is_compared():
     detector = wrapped("rt-detr")
-    assert detector.rules == DetectionRules(0.05, 100, None)
-    other = detector.with_rules(score_floor=0.2, max_per_image=3)
-    assert other.rules == DetectionRules(0.2, 3, None)
+    assert detector.rules == BoxFilter(0.05, 100, None)
+    other = detector.with_filter(score_threshold=0.2, max_per_image=3)
+    assert other.rules == BoxFilter(0.2, 3, None)
     assert detector.rules.max_per_image == 100
     assert other.module is detector.module
     with pytest.raises(InvalidDataError, match="drops no overlapping boxes"):
-        detector.with_rules(nms_iou=0.5)
+        detector.with_filter(nms_iou=0.5)
     with pytest.raises(InvalidDataError, match="nms_iou=None"):
-        wrapped("rt-detr", rules=DetectionRules())
+        wrapped("rt-detr", rules=BoxFilter())
 
 
 def test_networks_that_cannot_be_wrapped_are_refused_by_a_sentence():
@@ -305,7 +305,7 @@ def test_a_saved_folder_gives_the_same_detector(family, tmp_path):
     assert torch.equal(
         detector.preprocess(images()[0]).pixels, wrapped(family).preprocess(images()[0]).pixels
     )
-    kept = detector.with_rules(score_floor=0.0, max_per_image=1000)
+    kept = detector.with_filter(score_threshold=0.0, max_per_image=1000)
     with torch.no_grad():
         image = kept.forward(batch(family), SIZES).images[0]
     torch.testing.assert_close(image.xyxy, found(family).images[0].xyxy)

@@ -170,8 +170,8 @@ def test_a_wrong_number_of_class_names_is_refused():
 
 def test_pixels_are_scaled_as_the_preprocessing_says(classifier):
     assert classifier.pixel_std.tolist() == pytest.approx([0.2, 0.3, 0.4])
-    bare = wrap_classifier(ResNet20(n_blocks=1), preprocess=FromPIL(transforms.ToTensor()))
-    assert bare.pixel_std.tolist() == [1.0, 1.0, 1.0]
+    unwrap = wrap_classifier(ResNet20(n_blocks=1), preprocess=FromPIL(transforms.ToTensor()))
+    assert unwrap.pixel_std.tolist() == [1.0, 1.0, 1.0]
     given = wrap_classifier(ResNet20(n_blocks=1), pixel_std=(0.5, 0.5, 0.25))
     assert given.pixel_std.tolist() == [0.5, 0.5, 0.25]
     with pytest.raises(InvalidDataError, match="pixel_std has 1 values, but the network takes 3"):

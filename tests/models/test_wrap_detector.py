@@ -14,7 +14,7 @@ from torchvision import models
 from torchvision.models.detection import ssdlite320_mobilenet_v3_large
 
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
-from incognita.models.detector import DetectionRules, Detector
+from incognita.models.detector import BoxFilter, Detector
 from incognita.models.from_torchvision import classifiers as from_torchvision
 from incognita.models.from_torchvision import load_detectors as torchvision_loading
 from incognita.models.load import load_classifier, load_model
@@ -43,11 +43,13 @@ def lite():
 @pytest.mark.parametrize("family", ["faster", "mask", "retinanet", "fcos", "ssd"])
 def test_a_network_of_torchvision_is_wrapped_with_rules_of_ones_own(family):
     network = drawn(family)
-    detector = wrap_detector(network, score_floor=0.2, max_per_image=9, nms_iou=0.4, name="mine")
+    detector = wrap_detector(
+        network, score_threshold=0.2, max_per_image=9, nms_iou=0.4, name="mine"
+    )
     assert isinstance(detector, Detector)
-    assert detector.rules == DetectionRules(0.2, 9, 0.4)
+    assert detector.rules == BoxFilter(0.2, 9, 0.4)
     assert (detector.name, detector.module) == ("mine", network)
-    assert wrap_detector(network).rules == DetectionRules(0.05, 30, 0.5)
+    assert wrap_detector(network).rules == BoxFilter(0.05, 30, 0.5)
 
 
 def test_what_a_library_takes_reaches_its_wrapper():
@@ -115,18 +117,18 @@ def test_other_libraries_are_told_by_the_name_of_a_class(monkeypatch, library, k
     monkeypatch.setattr("incognita.models.wrap_detector.import_module", import_stand_in)
     network = type(kind, (nn.Module,), {"__module__": f"{library}.models.some"})()
     assert is_detector(network)
-    detector = wrap_detector(network, class_names=["cat"], latent="encoder", score_floor=0.3)
+    detector = wrap_detector(network, class_names=["cat"], latent="encoder", score_threshold=0.3)
     place, name = home.split(":")
     expected = {"class_names": ["cat"], "name": None, "latent": "encoder", "shortcuts": None}
     assert asked == [
         f"incognita.models.{place}", (f"{name}detector", {"rules": None, **expected})
     ]  # fmt: skip
-    assert detector.rules.score_floor == 0.3
+    assert detector.rules.score_threshold == 0.3
 
 
 def test_a_finished_detector_gets_other_rules_and_nothing_else():
     finished = wrap_detector(drawn("faster"))
-    assert wrap_detector(finished, max_per_image=2).rules == DetectionRules(0.05, 2, 0.5)
+    assert wrap_detector(finished, max_per_image=2).rules == BoxFilter(0.05, 2, 0.5)
     with pytest.raises(InvalidDataError, match="is a finished detector, so class_names cannot be"):
         wrap_detector(finished, class_names=["cat"])
 
@@ -186,7 +188,7 @@ def folder(tmp_path):
                 )
 
             def adapter():
-                return wrap_detector(build(), class_names=("cat", "dog"), score_floor=0.01)
+                return wrap_detector(build(), class_names=("cat", "dog"), score_threshold=0.01)
             """
         )
     )
@@ -197,10 +199,10 @@ def test_a_function_of_a_file_gives_a_detector(folder):
     detector = load_model(f"{folder}/model.py:build", class_names=["cat", "dog"])
     assert isinstance(detector, Detector)
     assert (detector.name, detector.class_names) == ("build", ("cat", "dog"))
-    assert detector.rules.score_floor == 0.1
+    assert detector.rules.score_threshold == 0.1
     assert not any(each.training for each in detector.module.modules())
     finished = load_model(f"{folder}/model.py:adapter")
-    assert (finished.class_names, finished.rules.score_floor) == (("cat", "dog"), 0.01)
+    assert (finished.class_names, finished.rules.score_threshold) == (("cat", "dog"), 0.01)
 
 
 def test_layers_of_a_detector_are_given_with_that_of_lard_first(folder):

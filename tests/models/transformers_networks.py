@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from tests.models.networks import seeded
 
-from incognita.models.detector import DetectionRules
+from incognita.models.detector import BoxFilter
 from incognita.models.from_transformers.classifiers import transformers
 from incognita.models.from_transformers.detectors import wrap_transformers_detector
 
@@ -17,7 +17,7 @@ N_QUERIES = 30  # 150 pairs with a class: more than the 100 that Deformable DETR
 SIZE = {"height": 64, "width": 96}
 SIDE = 64
 SIZES = [(50, 70), (90, 40)]  # of the two images, as they were read
-EVERYTHING = DetectionRules(score_floor=0.0, max_per_image=1000, nms_iou=None)
+EVERYTHING = BoxFilter(score_threshold=0.0, max_per_image=1000, nms_iou=None)
 TOKENS = torch.tensor([[98, 3, 99, 0], [98, 4, 5, 99], [98, 6, 99, 0]])
 
 TRANSFORMER = {
@@ -161,7 +161,7 @@ def outputs(family):
 
 @functools.cache
 def found(family, layers=False, **rules):
-    detector = wrapped(family, rules=DetectionRules(**asdict(EVERYTHING) | rules))
+    detector = wrapped(family, rules=BoxFilter(**asdict(EVERYTHING) | rules))
     with torch.no_grad():
         return detector.forward(batch(family), SIZES, layers=layers)
 

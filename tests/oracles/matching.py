@@ -32,8 +32,8 @@ class Convention:
     ignores_difficult: bool
     has_crowd_regions: bool  # a crowd takes many detections, by their share inside it
     adds_one: bool  # a box from 3 to 5 is 3 pixels wide
-    writes_detections: bool  # rounded and shifted in a text file
-    writes_truth: bool
+    rounds_detections: bool  # rounded and shifted in a text file
+    rounds_truth: bool
     drops_unannotated: bool  # detections on images without any annotation are not looked at
     max_detections: int | None = None
 
@@ -229,12 +229,12 @@ def _match_single_best(
 def score_of(how: Convention, scene: Scene, place: int) -> float:
     """Give the score of a detection; text files keep three decimals."""
     score = scene.detections[place].score
-    return float(f"{score:.3f}") if how.writes_detections else score
+    return float(f"{score:.3f}") if how.rounds_detections else score
 
 
 def read_detection(how: Convention, detection: Detection) -> Xyxy:
     """Give the corners of a detection; text files count from 1 and keep one decimal."""
-    if not how.writes_detections:
+    if not how.rounds_detections:
         return detection.xyxy
     x1, y1, x2, y2 = detection.xyxy
     return tuple(float(f"{value:.1f}") for value in (x1 + 1, y1 + 1, x2, y2))
@@ -242,7 +242,7 @@ def read_detection(how: Convention, detection: Detection) -> Xyxy:
 
 def read_truth(how: Convention, truth: Truth) -> Xyxy:
     """Give the corners of an object; the converters of the OWOD family write whole numbers."""
-    if not how.writes_truth:
+    if not how.rounds_truth:
         return truth.xyxy
     (x, y), (w, h) = truth.xyxy[:2], truth.size
     return float(int(x + 1)), float(int(y + 1)), float(int(x + w + 1)), float(int(y + h + 1))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.metrics.catalog import METRICS
-from incognita.metrics.measure import Measure, undefined
+from incognita.metrics.measure import MetricValue, undefined
 from incognita.results.result import ClassThreshold, Result
 
 RECORD = {
@@ -102,7 +102,9 @@ def test_a_record_without_a_field_is_refused(name):
 
 
 def test_the_record_of_a_measure_has_the_interval_of_its_replicates():
-    measure = Measure(np.array([0.5, *np.linspace(0, 1, 101)]), {"objects": 4}, None, {"tau": 0.1})
+    measure = MetricValue(
+        np.array([0.5, *np.linspace(0, 1, 101)]), {"objects": 4}, None, {"tau": 0.1}
+    )
     result = Result.from_measure("lrp", "paper", split="all", measure=measure, level=0.9)
     assert (result.value, result.low, result.high) == (
         0.5,
@@ -114,7 +116,7 @@ def test_the_record_of_a_measure_has_the_interval_of_its_replicates():
 
 
 def test_the_record_of_a_measure_without_replicates_or_value_has_no_interval():
-    alone = Measure(np.array([0.5]), {})
+    alone = MetricValue(np.array([0.5]), {})
     assert math.isnan(Result.from_measure("lrp", "paper", split="all", measure=alone).low)
     nothing = undefined("there is no object", {"objects": 0}, 5)
     result = Result.from_measure("lrp", "paper", split="all", measure=nothing)

@@ -46,9 +46,9 @@ class Benchmark:
     full_spectrum: bool = False
     default_model: str | None = None
     notes: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_partial(self) -> bool:
         """Whether images that the definition names are missing."""
-        return bool(self.facts.get("missing"))
+        return bool(self.metadata.get("missing"))

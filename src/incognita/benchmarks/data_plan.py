@@ -6,9 +6,9 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from incognita.benchmarks.definition import TESTED_UNKNOWN_ROLES, AnySet, Definition
-from incognita.benchmarks.definition_files import Found
+from incognita.benchmarks.definition_files import DefinitionFile
 from incognita.benchmarks.load import refuse_known_classes, refuse_overlaps, surroundings
-from incognita.benchmarks.load_sets import OpenedSet, Surroundings, open_set
+from incognita.benchmarks.load_sets import DataContext, LoadedSet, load_set
 from incognita.errors import InvalidDataError
 
 
@@ -74,28 +74,28 @@ def total_megabytes(needed: Sequence[Needed]) -> float:
     return float(sum(sizes.values()))
 
 
-def check(found: Found, data: str | PathLike[str] | None = None) -> list[Checked]:
+def check(found: DefinitionFile, data: str | PathLike[str] | None = None) -> list[Checked]:
     """Look for every set of a benchmark; a list that is wrong is told beside the others.
 
     Images that are in two sets which must be apart, and known classes in unknown sets, are
     refused as `load_benchmark` does.
     """
-    around = surroundings(found, data)
-    opened = [_opened(entry, around) for entry in found.definition.set]
-    right = [each for each in opened if isinstance(each, OpenedSet)]
+    context = surroundings(found, data)
+    opened = [_opened(entry, context) for entry in found.definition.set]
+    right = [each for each in opened if isinstance(each, LoadedSet)]
     refuse_overlaps(right, found.definition.name)
-    refuse_known_classes(right, around)
+    refuse_known_classes(right, context)
     return [_checked(*each) for each in zip(found.definition.set, opened, strict=True)]
 
 
-def _opened(entry: AnySet, around: Surroundings) -> OpenedSet | str:
+def _opened(entry: AnySet, context: DataContext) -> LoadedSet | str:
     try:
-        return open_set(entry, around)
+        return load_set(entry, context)
     except InvalidDataError as error:
         return str(error)
 
 
-def _checked(entry: AnySet, opened: OpenedSet | str) -> Checked:
+def _checked(entry: AnySet, opened: LoadedSet | str) -> Checked:
     if isinstance(opened, str):
         return Checked(entry.name, entry.role, entry.count, 0, (), opened)
     return Checked(entry.name, entry.role, opened.expected, opened.found, opened.missing, None)

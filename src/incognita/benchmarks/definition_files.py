@@ -105,7 +105,7 @@ NO_BENCHMARKS = "splits"  # the folder with rules for building splits
 OWN_KEYS = ("name", "version", "title")  # never taken over from the benchmark that is extended
 
 
-class Found(NamedTuple):
+class DefinitionFile(NamedTuple):
     """A definition and the file it comes from; `content_hash` covers what it extends, too."""
 
     definition: Definition
@@ -130,13 +130,13 @@ def list_benchmarks(pattern: str = "*") -> list[str]:
     return sorted(name for name in names if fnmatchcase(name, pattern))
 
 
-def find_definition(name_or_path: str | PathLike[str]) -> Found:
+def find_definition(name_or_path: str | PathLike[str]) -> DefinitionFile:
     """Read the definition of one of our benchmarks, or of anybody's from its TOML file."""
     path = _path_of(fspath(name_or_path))
     content = _content(path, ())
     definition = parse_definition(content, source=str(path))
     content_hash = sha256(definition.model_dump_json().encode()).hexdigest()
-    return Found(definition, path, path.is_relative_to(SHIPPED), content_hash)
+    return DefinitionFile(definition, path, path.is_relative_to(SHIPPED), content_hash)
 
 
 def _path_of(name: str, beside: Path | None = None) -> Path:

@@ -17,9 +17,9 @@ from incognita.benchmarks.definition import (
     UNKNOWN_GROUPS,
     Definition,
 )
-from incognita.benchmarks.definition_files import Found, find_definition
+from incognita.benchmarks.definition_files import DefinitionFile, find_definition
 from incognita.benchmarks.definition_files import list_benchmarks as list_benchmarks
-from incognita.benchmarks.load_sets import OpenedSet, Surroundings, open_set
+from incognita.benchmarks.load_sets import DataContext, LoadedSet, load_set
 from incognita.containers.classes import plain
 from incognita.containers.dataset import Dataset
 from incognita.errors import InvalidDataError, MissingDataError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FIRST = 3  # missing images that a note names
 
 
-def notes_of(opened: OpenedSet, known: Collection[str]) -> list[str]:
+def notes_of(opened: LoadedSet, known: Collection[str]) -> list[str]:
     """Say what is special about a set, and what is missing; `known` are the known classes."""
     entry, found, expected = opened.entry, opened.found, opened.expected
     left_out = _left_out(opened)
@@ -54,7 +54,7 @@ def notes_of(opened: OpenedSet, known: Collection[str]) -> list[str]:
     return [*notes, *left_out, *opened.notes, *_unknown_objects(opened, known)]
 
 
-def _missing(opened: OpenedSet) -> str:
+def _missing(opened: LoadedSet) -> str:
     """Name the first images that are missing, where anybody knows their names.
 
     Without their folders, which are other ones on every machine: notes are part of results.
@@ -66,7 +66,7 @@ def _missing(opened: OpenedSet) -> str:
     return f"; missing: {', '.join(shown)}{f' and {more:,} more' if more > 0 else ''}"
 
 
-def notes_on_repeats(opened: Sequence[OpenedSet]) -> list[str]:
+def notes_on_repeats(opened: Sequence[LoadedSet]) -> list[str]:
     """Say that groups of unknown sets share images, whose numbers then say much the same."""
     sets = [each for each in opened if each.entry.role in UNKNOWN_GROUPS]
     notes = []
@@ -81,7 +81,7 @@ def notes_on_repeats(opened: Sequence[OpenedSet]) -> list[str]:
     return notes
 
 
-def _left_out(opened: OpenedSet) -> list[str]:
+def _left_out(opened: LoadedSet) -> list[str]:
     """Say that files were not taken for images, which may be a surprise."""
     if not opened.left_out:
         return []
@@ -90,7 +90,7 @@ def _left_out(opened: OpenedSet) -> list[str]:
     return [f"{opened.entry.name}: {what} by the suffix and left out, such as {opened.left_out[0]}"]
 
 
-def _unknown_objects(opened: OpenedSet, known: Collection[str]) -> list[str]:
+def _unknown_objects(opened: LoadedSet, known: Collection[str]) -> list[str]:
     """Say that known images hold unknown objects, too."""
     if not opened.entry.is_known or not (opened.object_classes or frozenset()) - set(known):
         return []
@@ -107,7 +107,7 @@ def _unknown_objects(opened: OpenedSet, known: Collection[str]) -> list[str]:
 TESTED = ("test", "shifted", *TESTED_UNKNOWN_ROLES)
 
 
-def refuse_overlaps(opened: Sequence[OpenedSet], benchmark: str) -> None:
+def refuse_overlaps(opened: Sequence[LoadedSet], benchmark: str) -> None:
     """Refuse an image that is learned from or chosen on and also tested, or known and unknown.
 
     Files are compared by their paths, other images by their ids; copies of a file under another
@@ -137,11 +137,11 @@ def _must_be_apart(first: str, second: str) -> bool:
     return (first in KNOWN_ROLES) != (second in KNOWN_ROLES)
 
 
-def refuse_known_classes(opened: Iterable[OpenedSet], around: Surroundings) -> None:
+def refuse_known_classes(opened: Iterable[LoadedSet], context: DataContext) -> None:
     """Refuse an unknown set that holds a class with the name of a known one."""
-    if not around.has_names:
+    if not context.has_names:
         return
-    known = {plain(name): name for name in around.classes}
+    known = {plain(name): name for name in context.classes}
     for each in opened:
         if each.entry.is_known or each.entry.role == "mixed" or each.dataset is None:
             continue
@@ -154,7 +154,7 @@ def refuse_known_classes(opened: Iterable[OpenedSet], around: Surroundings) -> N
                 _known_images(names) if each.object_classes is None else _known_boxes(each, names)
             )
             raise InvalidDataError(
-                f"Set {each.entry.name!r} of {around.benchmark} has the role {each.entry.role}, "
+                f"Set {each.entry.name!r} of {context.benchmark} has the role {each.entry.role}, "
                 f"but {what}"
             )
 
@@ -166,7 +166,7 @@ def _known_images(names: Sequence[str]) -> str:
     )
 
 
-def _known_boxes(opened: OpenedSet, names: Sequence[str]) -> str:
+def _known_boxes(opened: LoadedSet, names: Sequence[str]) -> str:
     truth = cast("BoxDataset", opened.dataset).truth()
     images = {
         name: np.unique(truth.image_index[truth.class_ids == truth.classes.id_of(name)])
@@ -214,15 +214,15 @@ Did you mean openood/cifar10?
         raise InvalidDataError(f"limit is {limit}, but a set needs at least one image.")
     found = find_definition(name_or_path)
     definition = found.definition
-    around = surroundings(found, data, None if cache_dir is None else Path(cache_dir))
-    opened = [open_set(entry, around) for entry in definition.set]
-    _refuse_emptiness(found, opened, around.data)
+    context = surroundings(found, data, None if cache_dir is None else Path(cache_dir))
+    opened = [load_set(entry, context) for entry in definition.set]
+    _refuse_emptiness(found, opened, context.data)
     refuse_overlaps(opened, definition.name)
-    refuse_known_classes(opened, around)
+    refuse_known_classes(opened, context)
     datasets = {each.entry.name: each.dataset for each in opened if each.dataset is not None}
-    notes = [note for each in opened for note in notes_of(each, around.classes)]
+    notes = [note for each in opened for note in notes_of(each, context.classes)]
     notes += notes_on_repeats(opened)
-    facts = _facts(found, opened, around)
+    metadata = _facts(found, opened, context)
     if limit is not None:
         more = 10 if definition.task == "classification" else 1
         roles = {entry.name: entry.role for entry in definition.set}
@@ -231,8 +231,8 @@ Did you mean openood/cifar10?
             for name, each in datasets.items()
         }
         notes.append(_limit_note(limit, more, seed))
-        facts |= {"limit": limit, "seed": seed}
-    return _assemble(definition, datasets, around.classes, tuple(notes), facts)
+        metadata |= {"limit": limit, "seed": seed}
+    return _assemble(definition, datasets, context.classes, tuple(notes), metadata)
 
 
 def _limit_note(limit: int, more: int, seed: int) -> str:
@@ -241,8 +241,8 @@ def _limit_note(limit: int, more: int, seed: int) -> str:
 
 
 def surroundings(
-    found: Found, data: str | PathLike[str] | None, cache_dir: Path | None = None
-) -> Surroundings:
+    found: DefinitionFile, data: str | PathLike[str] | None, cache_dir: Path | None = None
+) -> DataContext:
     """Settle where the files of a benchmark are and what its classes are called."""
     definition = found.definition
     # a file of one's own speaks of its neighbors, whatever folder the shipped ones are given
@@ -262,7 +262,7 @@ def surroundings(
     has_names = not isinstance(classes, int)
     names = tuple(str(k) for k in range(classes)) if isinstance(classes, int) else tuple(classes)
     cache_dir = cache_dir or user_cache_dir()
-    return Surroundings(definition.name, folder, names, has_names, cache_dir, found.typed)
+    return DataContext(definition.name, folder, names, has_names, cache_dir, found.typed)
 
 
 def _class_names(path: Path) -> list[str]:
@@ -275,7 +275,7 @@ def _class_names(path: Path) -> list[str]:
     return names
 
 
-def _refuse_emptiness(found: Found, opened: Sequence[OpenedSet], data: Path) -> None:
+def _refuse_emptiness(found: DefinitionFile, opened: Sequence[LoadedSet], data: Path) -> None:
     there = {each.entry.role for each in opened if each.dataset is not None}
     if "test" not in there:
         lack = "known image to test"
@@ -308,13 +308,15 @@ def _even_places(n: int, chosen: int, rng: np.random.Generator) -> Int[np.ndarra
     return (np.arange(chosen, dtype=np.int64) * n + rng.integers(n)) // chosen
 
 
-def _facts(found: Found, opened: Sequence[OpenedSet], around: Surroundings) -> dict[str, Any]:
+def _facts(
+    found: DefinitionFile, opened: Sequence[LoadedSet], context: DataContext
+) -> dict[str, Any]:
     definition = found.definition
     hint = definition.preprocessing
     return {
         "definition": str(found.path),
         "definition_hash": found.content_hash,
-        "data": str(around.data),
+        "data": str(context.data),
         "paper": definition.paper,
         "preprocessing": None if hint is None else hint.model_dump(),
         "missing": {
@@ -330,7 +332,7 @@ def _assemble(
     datasets: Mapping[str, Dataset],
     classes: Sequence[str],
     notes: tuple[str, ...],
-    facts: Mapping[str, Any],
+    metadata: Mapping[str, Any],
 ) -> Benchmark:
     by_role: dict[str, dict[str, Dataset]] = {}
     for entry in definition.set:
@@ -357,5 +359,5 @@ def _assemble(
         full_spectrum=definition.full_spectrum,
         default_model=definition.default_model,
         notes=notes,
-        facts=facts,
+        metadata=metadata,
     )

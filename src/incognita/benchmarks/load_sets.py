@@ -30,7 +30,7 @@ from incognita.shapes import Int
 
 
 @dataclass(frozen=True)
-class OpenedSet:
+class LoadedSet:
     """A set of a definition and what was found of it.
 
     Args:
@@ -63,7 +63,7 @@ class OpenedSet:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class DataContext:
     """What opening a set needs besides its entry.
 
     Args:
@@ -88,23 +88,23 @@ class Surroundings:
         return self.named or self.benchmark
 
 
-def open_coco(entry: CocoSet, around: Surroundings) -> OpenedSet:
+def open_coco(entry: CocoSet, context: DataContext) -> LoadedSet:
     """Find the images that a COCO file annotates."""
     unknown = None if entry.unknown is None else tuple(entry.unknown)
-    roles = CategoryRoles(tuple(around.classes), entry.rename, unknown, tuple(entry.ignored))
-    file = CocoFile(around.data / entry.annotations, roles)
+    roles = CategoryRoles(tuple(context.classes), entry.rename, unknown, tuple(entry.ignored))
+    file = CocoFile(context.data / entry.annotations, roles)
     try:
         truth = file.content.truth
     except MissingDataError:
-        return OpenedSet(entry, None, entry.count, (str(file.path),))
+        return LoadedSet(entry, None, entry.count, (str(file.path),))
     places = np.flatnonzero(is_in_fold(truth.image_ids, entry.fold))
     if entry.count not in (None, len(places)):
         raise InvalidDataError(
             f"{file.path} lists {len(places):,} images{_of_fold(entry)}, but set {entry.name!r} of "
-            f"{around.benchmark} has {entry.count:,}; it is another version of the file: get the "
-            f"one that `incognita data plan {around.typed}` names, or correct the count."
+            f"{context.benchmark} has {entry.count:,}; it is another version of the file: get the "
+            f"one that `incognita data plan {context.typed}` names, or correct the count."
         )
-    return _present_boxes(entry, around, file, places)
+    return _present_boxes(entry, context, file, places)
 
 
 def _of_fold(entry: CocoSet) -> str:
@@ -112,28 +112,28 @@ def _of_fold(entry: CocoSet) -> str:
 
 
 def _present_boxes(
-    entry: CocoSet, around: Surroundings, file: CocoFile, places: Int[np.ndarray, "n"]
-) -> OpenedSet:
-    folder = around.data / entry.images
+    entry: CocoSet, context: DataContext, file: CocoFile, places: Int[np.ndarray, "n"]
+) -> LoadedSet:
+    folder = context.data / entry.images
     paths, is_there = find_files(folder, [file.content.file_names[k] for k in places])
     missing = tuple(str(folder / paths[k]) for k in np.flatnonzero(~is_there)[:FIRST])
     if not is_there.any():
-        return OpenedSet(entry, None, len(places), missing)
+        return LoadedSet(entry, None, len(places), missing)
     present = tuple(path for path, there in zip(paths, is_there, strict=True) if there)
     _refuse_one_file_twice(file, folder, present)
     dataset = CocoDataset(
         entry.name,
         folder,
         present,
-        cache_dir=around.cache_dir,
+        cache_dir=context.cache_dir,
         file=file,
         record_ids=file.content.truth.image_ids[places[is_there]],
         sizes=file.content.sizes[places[is_there]],
     )
-    notes = _check_names(entry, around, file, dataset.truth())
+    notes = _check_names(entry, context, file, dataset.truth())
     notes += _boxes_outside(entry, dataset)
     shown = _classes_shown(dataset.truth())
-    return OpenedSet(entry, dataset, len(places), missing, object_classes=shown, notes=notes)
+    return LoadedSet(entry, dataset, len(places), missing, object_classes=shown, notes=notes)
 
 
 def _refuse_one_file_twice(file: CocoFile, folder: Path, paths: Sequence[str]) -> None:
@@ -164,10 +164,10 @@ def _classes_shown(truth: BoxTruth) -> frozenset[str]:
 
 
 def _check_names(
-    entry: CocoSet, around: Surroundings, file: CocoFile, truth: BoxTruth
+    entry: CocoSet, context: DataContext, file: CocoFile, truth: BoxTruth
 ) -> tuple[str, ...]:
     """Refuse a known class that the file seems to spell otherwise; say which ones it lacks."""
-    absent = [name for name in around.classes if name not in file.content.named]
+    absent = [name for name in context.classes if name not in file.content.named]
     accepted = {plain(name) for name in (*entry.allowed_classes, *(entry.unknown or ()))}
     is_unknown = truth.classes.has_role(Role.UNKNOWN)
     others = [truth.classes.names[k] for k in np.unique(truth.class_ids) if is_unknown[k]]
@@ -175,32 +175,32 @@ def _check_names(
         if spelt := find_spelling(name, [each for each in others if plain(each) not in accepted]):
             raise InvalidDataError(
                 f"{file.path} has a category {spelt!r} and none for the known class {name!r} of "
-                f"{around.benchmark}; if they are one, write rename = {{ {spelt!r} = {name!r} }} "
+                f"{context.benchmark}; if they are one, write rename = {{ {spelt!r} = {name!r} }} "
                 f"in set {entry.name!r}, else name {spelt!r} in its allowed_classes."
             )
-    if len(absent) == len(around.classes) and entry.is_known:
+    if len(absent) == len(context.classes) and entry.is_known:
         raise InvalidDataError(
-            f"{file.path} has no category for any known class of {around.benchmark}, but set "
+            f"{file.path} has no category for any known class of {context.benchmark}, but set "
             f"{entry.name!r} has the role {entry.role}; give the names of its categories with "
             f"rename, or another file."
         )
-    if not absent or len(absent) == len(around.classes):
+    if not absent or len(absent) == len(context.classes):
         return ()
     listed = ", ".join(absent)
     return (f"{entry.name}: no category is called {listed}; rename what the file calls otherwise",)
 
 
-def open_terra_scenes(entry: TerraScenesSet, around: Surroundings) -> OpenedSet:
+def open_terra_scenes(entry: TerraScenesSet, context: DataContext) -> LoadedSet:
     """Draw the scenes of a set."""
     from incognita.benchmarks.terra.classes import KNOWN_NAMES
     from incognita.benchmarks.terra.scenes import terra_scenes
 
-    if tuple(around.classes) != KNOWN_NAMES:
-        strange = next((name for name in around.classes if name not in KNOWN_NAMES), None)
+    if tuple(context.classes) != KNOWN_NAMES:
+        strange = next((name for name in context.classes if name not in KNOWN_NAMES), None)
         what = "are not these, in this order" if strange is None else f"hold {strange!r}"
         raise InvalidDataError(
             f"The known classes of Terra are {', '.join(KNOWN_NAMES)}, but those of "
-            f"{around.benchmark} {what}; list them so."
+            f"{context.benchmark} {what}; list them so."
         )
     dataset = terra_scenes(
         entry.part,
@@ -210,37 +210,37 @@ def open_terra_scenes(entry: TerraScenesSet, around: Surroundings) -> OpenedSet:
         classes=entry.classes,
         style=entry.style,
     )
-    return OpenedSet(entry, dataset, entry.count, object_classes=dataset.object_classes)
+    return LoadedSet(entry, dataset, entry.count, object_classes=dataset.object_classes)
 
 
 FIRST = 5  # missing paths that are worth showing
 
 
-def open_set(entry: AnySet, around: Surroundings) -> OpenedSet:
+def load_set(entry: AnySet, context: DataContext) -> LoadedSet:
     """Find the images of a set; absent ones are told, wrong ones are refused."""
     if isinstance(entry, ImglistSet):
-        return _open_imglist(entry, around)
+        return _open_imglist(entry, context)
     if isinstance(entry, FolderSet):
-        return _open_folder(entry, around)
+        return _open_folder(entry, context)
     if isinstance(entry, CocoSet | TerraScenesSet):
-        return _open_boxes(entry, around)
+        return _open_boxes(entry, context)
     dataset = _terra(entry) if isinstance(entry, TerraSet) else _digits(entry)
-    _check_labels(entry, dataset.labels, around)
+    _check_labels(entry, dataset.labels, context)
     n_images = len(dataset.image_ids)
     if entry.count not in (None, n_images):
         raise InvalidDataError(
-            f"Set {entry.name!r} of {around.benchmark} has {n_images:,} images, but the "
+            f"Set {entry.name!r} of {context.benchmark} has {n_images:,} images, but the "
             f"definition says {entry.count:,}; correct its count."
         )
-    return OpenedSet(entry, dataset, n_images)
+    return LoadedSet(entry, dataset, n_images)
 
 
-def _open_boxes(entry: CocoSet | TerraScenesSet, around: Surroundings) -> OpenedSet:
+def _open_boxes(entry: CocoSet | TerraScenesSet, context: DataContext) -> LoadedSet:
     # what boxes need is slow to import
 
     if isinstance(entry, CocoSet):
-        return open_coco(entry, around)
-    return open_terra_scenes(entry, around)
+        return open_coco(entry, context)
+    return open_terra_scenes(entry, context)
 
 
 def _terra(entry: TerraSet) -> Dataset:
@@ -266,85 +266,87 @@ def _digits(entry: DigitsSet) -> Dataset:
     return photograph_patches(entry.photograph or "")
 
 
-def _open_imglist(entry: ImglistSet, around: Surroundings) -> OpenedSet:
-    path = around.data / entry.list
+def _open_imglist(entry: ImglistSet, context: DataContext) -> LoadedSet:
+    path = context.data / entry.list
     try:
         listed = load_imglist(path)
     except MissingDataError:
-        return OpenedSet(entry, None, entry.count, (str(path),))
+        return LoadedSet(entry, None, entry.count, (str(path),))
     if entry.count is not None and len(listed.paths) != entry.count:
         raise InvalidDataError(
             f"{path} lists {len(listed.paths):,} images, but set {entry.name!r} of "
-            f"{around.benchmark} has {entry.count:,}; it is another version of the list: get the "
-            f"one that `incognita data plan {around.typed}` names."
+            f"{context.benchmark} has {entry.count:,}; it is another version of the list: get the "
+            f"one that `incognita data plan {context.typed}` names."
         )
-    _check_labels(entry, listed.labels, around)
-    return _present_part(entry, around, listed)
+    _check_labels(entry, listed.labels, context)
+    return _present_part(entry, context, listed)
 
 
-def _present_part(entry: ImglistSet, around: Surroundings, listed: ImageList) -> OpenedSet:
-    root = around.data / entry.root
+def _present_part(entry: ImglistSet, context: DataContext, listed: ImageList) -> LoadedSet:
+    root = context.data / entry.root
     is_there = are_present(root, listed.paths)
     absent = np.flatnonzero(~is_there)[:FIRST]
     missing = tuple(str(root / listed.paths[k]) for k in absent)
     if not is_there.any():
-        return OpenedSet(entry, None, len(is_there), missing)
+        return LoadedSet(entry, None, len(is_there), missing)
     paths = tuple(path for path, there in zip(listed.paths, is_there, strict=True) if there)
     labels = None if listed.labels is None else listed.labels[is_there]
     names = [path.split("/")[-2] if "/" in path else "" for path in paths]
     own = tuple(names) if entry.one_class_per_folder else None
-    dataset = FileDataset(entry.name, root, paths, labels, own, around.cache_dir)
-    return OpenedSet(entry, dataset, len(is_there), missing)
+    dataset = FileDataset(entry.name, root, paths, labels, own, context.cache_dir)
+    return LoadedSet(entry, dataset, len(is_there), missing)
 
 
-def _open_folder(entry: FolderSet, around: Surroundings) -> OpenedSet:
-    root = around.data / entry.path
+def _open_folder(entry: FolderSet, context: DataContext) -> LoadedSet:
+    root = context.data / entry.path
     try:
         paths, left_out = list_files(root)
     except MissingDataError:
         paths, left_out = Listing((), ())
     if not paths:
-        return OpenedSet(entry, None, entry.count, (str(root),), left_out)
+        return LoadedSet(entry, None, entry.count, (str(root),), left_out)
     folders = [first_folder(path) for path in paths]
-    labels = _labels_of(entry, folders, around) if entry.is_known else None
+    labels = _labels_of(entry, folders, context) if entry.is_known else None
     own = tuple(folder or "" for folder in folders) if entry.one_class_per_folder else None
-    dataset = FileDataset(entry.name, root, paths, labels, own, around.cache_dir)
-    return OpenedSet(entry, dataset, entry.count, (), left_out)
+    dataset = FileDataset(entry.name, root, paths, labels, own, context.cache_dir)
+    return LoadedSet(entry, dataset, entry.count, (), left_out)
 
 
 def _labels_of(
-    entry: FolderSet, folders: Sequence[str | None], around: Surroundings
+    entry: FolderSet, folders: Sequence[str | None], context: DataContext
 ) -> Int[np.ndarray, "n"]:
     """Find the known class that each folder is called after."""
-    if not around.has_names:
+    if not context.has_names:
         raise InvalidDataError(
-            f"Set {entry.name!r} of {around.benchmark} takes its classes from folders, but the "
+            f"Set {entry.name!r} of {context.benchmark} takes its classes from folders, but the "
             f"definition gives no names; list them: classes = [...]."
         )
     if None in folders:
         raise InvalidDataError(
-            f"{around.data / entry.path} holds images outside any folder; put each known image of "
+            f"{context.data / entry.path} holds images outside any folder; put each known image of "
             f"set {entry.name!r} into the folder of its class."
         )
-    numbers = {plain(name): number for number, name in enumerate(around.classes)}
-    known = {folder: _label_of(folder, entry, numbers, around) for folder in set(folders) if folder}
+    numbers = {plain(name): number for number, name in enumerate(context.classes)}
+    known = {
+        folder: _label_of(folder, entry, numbers, context) for folder in set(folders) if folder
+    }
     return np.array([known[folder] for folder in folders if folder], np.int64)
 
 
 def _label_of(
-    folder: str, entry: FolderSet, numbers: Mapping[str, int], around: Surroundings
+    folder: str, entry: FolderSet, numbers: Mapping[str, int], context: DataContext
 ) -> int:
     name = entry.folders.get(folder, folder)
     if plain(name) not in numbers:
-        kind = f"class of {around.benchmark}"
-        problem = unknown_name(kind, name, around.classes)
-        raise InvalidDataError(f"{around.data / entry.path / folder}: {problem}") from problem
+        kind = f"class of {context.benchmark}"
+        problem = unknown_name(kind, name, context.classes)
+        raise InvalidDataError(f"{context.data / entry.path / folder}: {problem}") from problem
     return numbers[plain(name)]
 
 
-def _check_labels(entry: AnySet, labels: Any, around: Surroundings) -> None:
+def _check_labels(entry: AnySet, labels: Any, context: DataContext) -> None:
     """Refuse known images without a class, unknown ones with one, and classes out of range."""
-    where = f"Set {entry.name!r} of {around.benchmark}"
+    where = f"Set {entry.name!r} of {context.benchmark}"
     if entry.is_known and labels is None:
         raise InvalidDataError(
             f"{where} has the role {entry.role}, but its images carry no class (label -1); give "
@@ -356,4 +358,4 @@ def _check_labels(entry: AnySet, labels: Any, around: Surroundings) -> None:
             f"classes; label unknown images with -1."
         )
     if labels is not None:
-        check_class_ids(where, labels, len(around.classes))
+        check_class_ids(where, labels, len(context.classes))

@@ -13,7 +13,8 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from incognita.benchmarks.splits.write import Build, Head
+    from incognita.benchmarks.splits.write import BenchmarkHeader, SplitBuild
+
 
 build_app = typer.Typer(
     help="Build splits of unknown images from annotation files. Nothing is downloaded.",
@@ -196,7 +197,9 @@ def steps_on_stderr() -> Iterator[Callable[[str], None]]:
         yield move
 
 
-def _save(builds: "Sequence[Build]", out: Path, make_head: "Callable[[], Head | None]") -> None:
+def _save(
+    builds: "Sequence[SplitBuild]", out: Path, make_head: "Callable[[], BenchmarkHeader | None]"
+) -> None:
     """Write all files; a benchmark needs known and unknown images."""
     from incognita._version import __version__
     from incognita.benchmarks.splits.write import save_builds
@@ -206,7 +209,7 @@ def _save(builds: "Sequence[Build]", out: Path, make_head: "Callable[[], Head | 
     save_builds(builds, out, head=make_head() if has_images else None, version=__version__)
 
 
-def _finish(builds: "Sequence[Build]", out: Path, *, as_json: bool) -> None:
+def _finish(builds: "Sequence[SplitBuild]", out: Path, *, as_json: bool) -> None:
     """Print what was built and leave with the exit code that belongs to it."""
     from incognita.cli import IN_PART
 
@@ -218,16 +221,16 @@ def _finish(builds: "Sequence[Build]", out: Path, *, as_json: bool) -> None:
         raise typer.Exit(IN_PART)
 
 
-def _summary(build: "Build") -> dict[str, Any]:
+def _summary(build: "SplitBuild") -> dict[str, Any]:
     from incognita.benchmarks.splits.write import facts_of
 
-    facts = facts_of(build)
+    metadata = facts_of(build)
     return {
-        key: facts[key] for key in ("source", "rules", "splits", "removed", "problems", "notes")
+        key: metadata[key] for key in ("source", "rules", "splits", "removed", "problems", "notes")
     }
 
 
-def _show(builds: "Sequence[Build]", out: Path) -> None:
+def _show(builds: "Sequence[SplitBuild]", out: Path) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -250,7 +253,7 @@ def _show(builds: "Sequence[Build]", out: Path) -> None:
         console.print(Text("No benchmark is written: it needs known and unknown images."))
 
 
-def _table(builds: "Sequence[Build]") -> "Table":
+def _table(builds: "Sequence[SplitBuild]") -> "Table":
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -33,8 +33,13 @@ Tau = Annotated[
         "by default each convention's own, which is 0.1 in the paper."
     ),
 ]
-ScoreFloor = Annotated[
-    float | None, typer.Option(help="Leave out detections below this confidence first.")
+ScoreThreshold = Annotated[
+    float | None,
+    typer.Option(
+        "--score-threshold",
+        "--score-floor",
+        help="Drop detections below this confidence first.",
+    ),
 ]
 Resamples = Annotated[
     int,
@@ -53,7 +58,7 @@ def certify_command(
     known: Known = None,
     classes: ClassMap = None,
     tau: Tau = None,
-    score_floor: ScoreFloor = None,
+    score_threshold: ScoreThreshold = None,
     resamples: Resamples = 200,
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -74,7 +79,7 @@ def certify_command(
         certificate = certify(
             *pair,
             tau=tau,
-            score_floor=score_floor,
+            score_threshold=score_threshold,
             n_resamples=resamples,
             seed=seed,
             inputs={"incognita": __version__, "known": names}
@@ -162,12 +167,12 @@ def file_facts(**paths: Path | None) -> dict[str, Any]:
     """Give the name and hash of each file, so that a number can be traced to its input."""
     from hashlib import file_digest
 
-    facts: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     for name, path in paths.items():
         if path is not None:
             with path.open("rb") as stream:
-                facts[name] = {
+                metadata[name] = {
                     "path": str(path),
                     "sha256": file_digest(stream, "sha256").hexdigest(),
                 }
-    return facts
+    return metadata

@@ -37,10 +37,10 @@ def plan_command(benchmark: BenchmarkName, as_json: AsJson = False) -> None:
     definition = find_definition(benchmark).definition
     needed = planning.plan(definition)
     if as_json:
-        facts = {"benchmark": definition.name, "version": definition.version}
-        facts |= {"task": definition.task}
+        metadata = {"benchmark": definition.name, "version": definition.version}
+        metadata |= {"task": definition.task}
         total = planning.total_megabytes(needed)
-        _print_json(facts | {"sets": planning.as_json(needed), "megabytes": total})
+        _print_json(metadata | {"sets": planning.as_json(needed), "megabytes": total})
         return
     _show_plan(definition, needed)
 
@@ -74,9 +74,9 @@ def check_command(
     checked = planning.check(found, data)
     verdict = planning.verdict(checked)
     if as_json:
-        facts = {"benchmark": found.definition.name, "task": found.definition.task}
-        facts |= {"verdict": verdict.value}
-        _print_json(facts | {"sets": planning.as_json(checked)})
+        metadata = {"benchmark": found.definition.name, "task": found.definition.task}
+        metadata |= {"verdict": verdict.value}
+        _print_json(metadata | {"sets": planning.as_json(checked)})
     else:
         _show_check(found.definition, checked, verdict)
     codes = {

@@ -58,9 +58,16 @@ BatchSize = Annotated[
     typer.Option(min=1, help="Images per forward pass; by default 128, or 1 for a detector."),
 ]
 _BOXES = "Boxes of a detector"
-ScoreFloor = Annotated[
+ScoreThreshold = Annotated[
     float | None,
-    typer.Option(min=0, max=1, rich_help_panel=_BOXES, help="Smallest confidence of a box."),
+    typer.Option(
+        "--score-threshold",
+        "--score-floor",
+        min=0,
+        max=1,
+        rich_help_panel=_BOXES,
+        help="Smallest confidence of a box that is kept.",
+    ),
 ]
 MaxPerImage = Annotated[
     int | None, typer.Option(min=1, rich_help_panel=_BOXES, help="Most boxes of an image.")
@@ -106,7 +113,7 @@ def run_command(
     limit: Limit = None,
     seed: Seed = 0,
     resamples: Resamples = 200,
-    score_floor: ScoreFloor = None,
+    score_threshold: ScoreThreshold = None,
     max_per_image: MaxPerImage = None,
     nms_iou: NmsIou = None,
     confidence_threshold: ConfidenceThreshold = None,
@@ -143,7 +150,7 @@ def run_command(
             seed=seed,
             n_resamples=resamples,
             boxes=_boxes(
-                score_floor, max_per_image, nms_iou, confidence_threshold, unknown_threshold
+                score_threshold, max_per_image, nms_iou, confidence_threshold, unknown_threshold
             ),
             settings=Settings(batch_size, precision.value, device, workers),
             store=store or out / "outputs",
@@ -165,7 +172,7 @@ def _import_all(device: str) -> None:
 
 
 def _boxes(
-    score_floor: float | None,
+    score_threshold: float | None,
     max_per_image: int | None,
     nms_iou: float | None,
     confidence_threshold: str | None,
@@ -174,11 +181,11 @@ def _boxes(
     """Give the options for boxes, or None where none was named."""
     from incognita.evaluation.evaluate import BoxOptions
 
-    named = (score_floor, max_per_image, nms_iou, confidence_threshold, unknown_threshold)
+    named = (score_threshold, max_per_image, nms_iou, confidence_threshold, unknown_threshold)
     if all(each is None for each in named):
         return None
     return BoxOptions(
-        score_floor,
+        score_threshold,
         max_per_image,
         nms_iou,
         "f1" if confidence_threshold is None else confidence_threshold,
@@ -277,28 +284,32 @@ def show(evaluation: "Evaluation | DetectorEvaluation", out: Path) -> None:
     notes = [("note", note) for note in evaluation.notes]
     notes += [("left out", f"{name} {why}") for name, why in evaluation.skipped.items()]
     notes += [("failed", f"{name}: {why}") for name, why in evaluation.failed.items()]
-    notes += [("broken", f"{image} of {part}: {why}") for part, image, why in evaluation.broken[:9]]
-    if len(evaluation.broken) > 9:
-        notes.append(("broken", f"and {len(evaluation.broken) - 9} more images"))
+    notes += [
+        ("broken", f"{image} of {part}: {why}") for part, image, why in evaluation.failed_images[:9]
+    ]
+    if len(evaluation.failed_images) > 9:
+        notes.append(("broken", f"and {len(evaluation.failed_images) - 9} more images"))
     for kind, text in notes:
         console.print(Text.assemble((f"{kind}: ", "yellow"), text))
     console.print(f"Results and scores of every {evaluation.row}: {(out / 'results').resolve()}")
-    if pictures := evaluation.facts.get("pictures"):
+    if pictures := evaluation.metadata.get("pictures"):
         console.print(f"Pictures of what the best method makes of it: {Path(pictures).resolve()}")
 
 
 def headline(evaluation: "Evaluation | DetectorEvaluation") -> str:
     """Say in a line what was evaluated and how many images went through the network."""
-    facts = evaluation.facts
+    metadata = evaluation.metadata
     accuracy = _quality(evaluation)
-    count = facts["passes"]
+    count = metadata["passes"]
     passes = (
         f"{count['images']} images through the network, {count['forward']} forward and "
         f"{count['backward']} backward passes"
         if count["images"]
         else "nothing left to run through the network"
     )
-    return f"{facts['benchmark']} v{facts['version']}: {facts['model']}{accuracy}; {passes}"
+    return (
+        f"{metadata['benchmark']} v{metadata['version']}: {metadata['model']}{accuracy}; {passes}"
+    )
 
 
 def _quality(evaluation: "Evaluation | DetectorEvaluation") -> str:

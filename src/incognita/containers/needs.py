@@ -34,11 +34,11 @@ class Needs(Flag):
 
 
 @dataclass(frozen=True)
-class Probe:
+class ExtraOutput:
     """Something recorded in the pass beside logits, features and layers.
 
-    Its columns stand in `ClassifierOutputs.probes` under `f"{probe.key}/{column}"`. `forwards` and
-    `backwards` are the passes per image it costs beyond the one that gives the logits.
+    Its columns are in `ClassifierOutputs.extra_outputs` under `f"{extra.key}/{column}"`.
+    `forwards` and `backwards` are the passes per image it costs beyond the one that gives the logits.
     """
 
     forwards: ClassVar[int] = 0
@@ -52,7 +52,7 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class GramRows(Probe):
+class GramRows(ExtraOutput):
     """Row sums of the Gram matrices of each layer's map, of several orders.
 
     Column `<layer>`: [n, powers, channels]. For a map F [channels, positions] and order p it is
@@ -63,7 +63,7 @@ class GramRows(Probe):
 
 
 @dataclass(frozen=True)
-class InputStep(Probe):
+class InputStep(ExtraOutput):
     """Outputs after one signed-gradient step of the input that raises the model's confidence.
 
     Columns `logits` [n, classes] and `features` [n, d] (where there is a head). The step goes up
@@ -82,7 +82,7 @@ class InputStep(Probe):
 
 
 @dataclass(frozen=True)
-class AdaScaleStep(Probe):
+class AdaScaleStep(ExtraOutput):
     """Features after a step that raises the largest logit on the pixels that matter least to it.
 
     Column `features` [n, d]: x + epsilon * sign(gradient) on the `share` of input values whose
@@ -97,7 +97,7 @@ class AdaScaleStep(Probe):
 
 
 @dataclass(frozen=True)
-class RankOneRemoved(Probe):
+class LogitsWithoutTopDirection(ExtraOutput):
     """Logits of the network when the largest singular direction of a layer's map is taken out.
 
     Columns `last` and `previous` [n, classes]: of the last and of the one but last layer map.
@@ -107,7 +107,7 @@ class RankOneRemoved(Probe):
 
 
 @dataclass(frozen=True)
-class PerturbedCopy(Probe):
+class PerturbedLayers(ExtraOutput):
     """Layers of a detector, pooled over the boxes it found, after a step that confuses it.
 
     Column `<layer>` [n, channels], of the same boxes in the same order as in the clean image. The
@@ -122,12 +122,12 @@ class PerturbedCopy(Probe):
 
 
 @dataclass(frozen=True)
-class Numerators(Probe):
+class Numerators(ExtraOutput):
     """The numerators h of a network whose logits are h / g. Column `h`: [n, classes]."""
 
 
 @dataclass(frozen=True, eq=False)
-class MahalanobisStep(Probe):
+class MahalanobisStep(ExtraOutput):
     """Pooled features of a layer after a step towards the nearest class mean of that layer.
 
     Column `features` [n, channels]. The step goes down the gradient of the smallest squared

@@ -50,7 +50,7 @@ class ClassifierOutputs:
         labels: The true class of each row, where it is known.
         head: The layer between features and logits.
         layers: Pooled features of named earlier layers.
-        probes: What else was recorded in the pass, by column (see `containers.needs.Probe`).
+        extra_outputs: What else was recorded by column (see `containers.needs.ExtraOutput`).
         heads: Instead of `head` where rows come from several linear layers, as the levels of a
             detector; features narrower than the widest end in zeros.
         head_index: Then, which of `heads` gave each row.
@@ -66,7 +66,7 @@ class ClassifierOutputs:
     labels: Int[Tensor, "n"] | None = None
     head: Head | None = None
     layers: Mapping[str, Float[Tensor, "n _"]] | None = None
-    probes: Mapping[str, Float[Tensor, "n ..."]] | None = None
+    extra_outputs: Mapping[str, Float[Tensor, "n ..."]] | None = None
     heads: tuple[Head, ...] = ()
     head_index: Int[Tensor, "n"] | None = None
 
@@ -88,7 +88,7 @@ class ClassifierOutputs:
             "head_index": self.head_index,
         }
         columns |= {f"layers[{name!r}]": t for name, t in (self.layers or {}).items()}
-        return columns | {f"probes[{name!r}]": t for name, t in (self.probes or {}).items()}
+        return columns | {f"probes[{name!r}]": t for name, t in (self.extra_outputs or {}).items()}
 
     def _check_tables(self) -> None:
         for name, column in self._columns().items():
@@ -177,7 +177,7 @@ class ClassifierOutputs:
             labels=None if self.labels is None else self.labels[keep],
             head_index=None if self.head_index is None else self.head_index[keep],
             layers=_kept(self.layers, keep),
-            probes=_kept(self.probes, keep),
+            extra_outputs=_kept(self.extra_outputs, keep),
         )
 
     @classmethod
@@ -205,7 +205,7 @@ class ClassifierOutputs:
             name: torch.cat([tensor for each in columns if (tensor := each[name]) is not None])
             for name in sorted(present[0])
         }
-        for group in ("layers", "probes"):
+        for group in ("layers", "extra_outputs"):
             names = getattr(parts[0], group) or {}
             joined[group] = {name: joined.pop(f"{group}[{name!r}]") for name in names} or None
         image_ids = tuple(image for part in parts for image in part.image_ids)
@@ -252,20 +252,20 @@ class DetectorOutputs:
             known ones, in the order of the logits.
         heads: The linear layers that gave the logits; `detections.head_index` says which.
         layers: Maps of named layers, pooled over each box.
-        probes: What else was recorded of each box, by column.
+        extra_outputs: What else was recorded of each box, by column.
     """
 
     detections: Detections
     heads: tuple[Head, ...] = ()
     layers: Mapping[str, Float[Tensor, "boxes _"]] | None = None
-    probes: Mapping[str, Float[Tensor, "boxes ..."]] | None = None
+    extra_outputs: Mapping[str, Float[Tensor, "boxes ..."]] | None = None
 
     def __post_init__(self) -> None:
         if self.detections.logits is None:
             raise InvalidDataError(
                 "DetectorOutputs need detections with logits, but these have none."
             )
-        tables = {**(self.layers or {}), **(self.probes or {})}
+        tables = {**(self.layers or {}), **(self.extra_outputs or {})}
         rows = {name: len(table) for name, table in tables.items()}
         check_rows("DetectorOutputs", detections=len(self.detections), **rows)
 
@@ -279,7 +279,9 @@ class DetectorOutputs:
             self,
             detections=self.detections[keep],
             layers=None if self.layers is None else {n: t[mask] for n, t in self.layers.items()},
-            probes=None if self.probes is None else {n: t[mask] for n, t in self.probes.items()},
+            extra_outputs=None
+            if self.extra_outputs is None
+            else {n: t[mask] for n, t in self.extra_outputs.items()},
         )
 
     def rows(self) -> ClassifierOutputs:
@@ -299,7 +301,7 @@ class DetectorOutputs:
             torch.tensor(found.class_ids, dtype=torch.int64),
             None if several or not self.heads else self.heads[0],
             self.layers,
-            self.probes,
+            self.extra_outputs,
             self.heads if several else (),
             torch.tensor(found.head_index, dtype=torch.int64) if several else None,
         )

@@ -54,13 +54,13 @@ class F1Optimal(ConfidencePolicy):
         is_there = (values > 0) & (f1 > 0)
         _check_any(str(self), is_there, truth)
         one = float(mean_inside(values[is_there]))
-        facts = {
+        metadata = {
             "per_class": _named(names, values, is_there),
             "f1": _named(names, f1, is_there),
             "without_threshold": _left_out(names, is_there),
         }
         per_class = np.full(len(names), one)
-        return ConfidenceThreshold(per_class, str(self), facts, names, other_classes=one)
+        return ConfidenceThreshold(per_class, str(self), metadata, names, other_classes=one)
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,12 @@ class LRPOptimal(ConfidencePolicy):
         best = optimal_lrp(table, len(names))
         is_there = ~np.isnan(best.thresholds)
         _check_any(str(self), is_there, truth)
-        facts = {
+        metadata = {
             "lrp": _named(names, best.per_class, is_there),
             "without_threshold": _left_out(names, is_there),
         }
         per_class = np.where(is_there, best.thresholds, np.inf)
-        return ConfidenceThreshold(per_class, str(self), facts, names)
+        return ConfidenceThreshold(per_class, str(self), metadata, names)
 
 
 @dataclass(frozen=True)

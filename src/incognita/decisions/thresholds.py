@@ -31,7 +31,7 @@ class UnknownThreshold:
     Args:
         value: The threshold, on the scale of the score it was chosen for.
         policy: How it was chosen, as `score_policy` reads it.
-        facts: What came out on the rows it was chosen on.
+        metadata: What came out on the rows it was chosen on.
 
     >>> UnknownThreshold(0.5, "fixed(value=0.5)").is_unknown(np.array([0.4, 0.5, 0.6])).tolist()
     [False, False, True]
@@ -39,7 +39,7 @@ class UnknownThreshold:
 
     value: float
     policy: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_number("value", "A threshold", self.value)
@@ -63,7 +63,7 @@ class ConfidenceThreshold:
     Args:
         per_class: One threshold per known class; infinity keeps none of its boxes.
         policy: How they were chosen, as `confidence_policy` reads it.
-        facts: What came out on the boxes they were chosen on.
+        metadata: What came out on the boxes they were chosen on.
         known_names: The known classes; boxes of other class lists are then refused.
         other_classes: The threshold of boxes that are called unknown, or are of a class to be
             ignored; without it they are refused.
@@ -77,7 +77,7 @@ class ConfidenceThreshold:
 
     per_class: Float[np.ndarray, "classes"]
     policy: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     known_names: tuple[str, ...] | None = None
     other_classes: float | None = None
 

@@ -69,7 +69,7 @@ class KnownGaussian(ScorePolicy):
         n_std: How many standard deviations; 1.645 in both codes.
 
     >>> threshold = KnownGaussian(n_std=1.0).fit(np.array([0.0, 0.0, 0.0, 4.0]))
-    >>> round(threshold.value, 6), threshold.facts["known_accepted"]
+    >>> round(threshold.value, 6), threshold.metadata["known_accepted"]
     (2.732051, 0.75)
     """
 
@@ -94,8 +94,8 @@ class KnownGaussian(ScorePolicy):
                 f"The known scores, {known[0]} to {known[-1]}, are too large for a mean and a "
                 f"standard deviation; use quantile, which only compares."
             )
-        facts = {"mean": float(mean), "std": float(std)}
-        return _threshold(self, value, known, unknown_scores, **facts)
+        metadata = {"mean": float(mean), "std": float(std)}
+        return _threshold(self, value, known, unknown_scores, **metadata)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class HarmonicMean(ScorePolicy):
 
     >>> known, unknown = np.array([0.1, 0.2, 0.3, 0.8]), np.array([0.3, 0.7, 0.9])
     >>> threshold = HarmonicMean().fit(known, unknown)
-    >>> threshold.value, threshold.facts["known_accepted"], threshold.facts["harmonic_mean"]
+    >>> threshold.value, threshold.metadata["known_accepted"], threshold.metadata["harmonic_mean"]
     (0.3, 0.75, 0.7058823529411765)
     """
 
@@ -138,15 +138,15 @@ class HarmonicMean(ScorePolicy):
                 f"score, {known[0]}, is not below the largest unknown one, {unknown[-1]}; a higher "
                 f"score must mean more unknown."
             )
-        facts = {"harmonic_mean": float(quality[best])}
-        return _threshold(self, float(levels[best]), known, unknown, **facts)
+        metadata = {"harmonic_mean": float(quality[best])}
+        return _threshold(self, float(levels[best]), known, unknown, **metadata)
 
 
 @dataclass(frozen=True)
 class Fixed(ScorePolicy):
     """A number somebody decided on; scores, where there are any, only describe what it does.
 
-    >>> Fixed(12.5).fit(np.array([10.0, 20.0])).facts
+    >>> Fixed(12.5).fit(np.array([10.0, 20.0])).metadata
     {'n_known': 2, 'known_accepted': 0.5}
     """
 
@@ -191,15 +191,15 @@ def _threshold(
     **more: float,
 ) -> UnknownThreshold:
     """Give the threshold with what it does on the rows that came."""
-    facts: dict[str, Any] = {"n_known": len(known)}
+    metadata: dict[str, Any] = {"n_known": len(known)}
     if len(known):
-        facts["known_accepted"] = float(np.mean(known <= value))
+        metadata["known_accepted"] = float(np.mean(known <= value))
     if unknown_scores is not None:
         unknown = _scores("unknown_scores", unknown_scores)
-        facts["n_unknown"] = len(unknown)
+        metadata["n_unknown"] = len(unknown)
         if len(unknown):
-            facts["unknown_rejected"] = float(np.mean(unknown > value))
-    return UnknownThreshold(value, str(policy), facts | more)
+            metadata["unknown_rejected"] = float(np.mean(unknown > value))
+    return UnknownThreshold(value, str(policy), metadata | more)
 
 
 def _scores(name: str, values: Real[np.ndarray, "..."]) -> Float64[np.ndarray, "rows"]:

@@ -17,10 +17,10 @@ from incognita.metrics import calibration, conventions
 from incognita.metrics.intervals import bootstrap_weights
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.matching import MatchTable
-from incognita.metrics.measure import Measure, every_image_once, undefined
+from incognita.metrics.measure import MetricValue, every_image_once, undefined
 from incognita.metrics.open_set import images_with_roles
 from incognita.metrics.suite import (
-    Evidence,
+    MatchTables,
     Named,
     Weights,
     calibrated,
@@ -109,7 +109,7 @@ def certify(
     truth: BoxTruth,
     *,
     tau: float | None = None,
-    score_floor: float | None = None,
+    score_threshold: float | None = None,
     n_resamples: int = 200,
     seed: int = 0,
     inputs: Mapping[str, Any] | None = None,
@@ -122,7 +122,7 @@ def certify(
         truth: What is there, with known and unknown classes.
         tau: IoU from which LRP and calibration call a detection true; by default each convention's
             own (0.1 in the paper and SAOD, 0 in detection-calibration).
-        score_floor: Detections below this confidence are left out first.
+        score_threshold: Detections below this confidence are left out first.
         n_resamples: Bootstrap replicates behind each interval; zero for none.
         seed: Of the bootstrap.
         inputs: Facts about the files, kept in the certificate.
@@ -136,11 +136,11 @@ def certify(
     1.0
     """
     _check_kinds(detections, truth)
-    _check(tau, score_floor, truth)
+    _check(tau, score_threshold, truth)
     detections = detections.for_images(truth.image_ids)
-    if score_floor is not None:
-        detections = detections[detections.confidence >= score_floor]
-    evidence = Evidence(detections, truth)
+    if score_threshold is not None:
+        detections = detections[detections.confidence >= score_threshold]
+    evidence = MatchTables(detections, truth)
     results: list[Result] = []
     for split, keep in split_images(truth).items():
         weights = bootstrap_weights(truth.n_images, n_resamples=n_resamples, seed=seed, keep=keep)
@@ -152,12 +152,14 @@ def certify(
         tuple(class_thresholds(evidence, tau)),
         tuple(confidence_bins(evidence, tau)),
         tuple(_notes(detections, truth)),
-        {"tau": tau, "score_floor": score_floor, "resamples": n_resamples, "seed": seed}
+        {"tau": tau, "score_threshold": score_threshold, "resamples": n_resamples, "seed": seed}
         | dict(inputs or {}),
     )
 
 
-def _record(metric: str, convention: str, split: str, measure: Measure, n_images: int) -> Result:
+def _record(
+    metric: str, convention: str, split: str, measure: MetricValue, n_images: int
+) -> Result:
     """Make a result; nothing is claimed of no image, and no certainty of a single one."""
     if n_images == 0:
         measure = undefined("no image is in this split", measure.support)
@@ -179,7 +181,7 @@ def split_images(truth: BoxTruth) -> dict[str, Bool[np.ndarray, "images"]]:
 
 
 def _steps(
-    evidence: Evidence,
+    evidence: MatchTables,
     weights: Weights,
     split: str,
     tau: float | None,
@@ -199,13 +201,13 @@ def _steps(
         yield step()
 
 
-def _paper_table(evidence: Evidence, tau: float | None) -> MatchTable:
+def _paper_table(evidence: MatchTables, tau: float | None) -> MatchTable:
     return evidence.table(
         conventions.PAPER, conventions.PAPER_CALIBRATION.tau if tau is None else tau
     )
 
 
-def class_thresholds(evidence: Evidence, tau: float | None) -> Iterator[ClassThreshold]:
+def class_thresholds(evidence: MatchTables, tau: float | None) -> Iterator[ClassThreshold]:
     """The LRP-optimal threshold of each known class, as the paper defines LRP."""
     table = _paper_table(evidence, tau)
     best = optimal_lrp(table, evidence.n_known)
@@ -215,7 +217,7 @@ def class_thresholds(evidence: Evidence, tau: float | None) -> Iterator[ClassThr
         yield ClassThreshold(name, float(at), float(lrp), int(n), float(table.thresholds[0]))
 
 
-def confidence_bins(evidence: Evidence, tau: float | None) -> Iterator[ConfidenceBin]:
+def confidence_bins(evidence: MatchTables, tau: float | None) -> Iterator[ConfidenceBin]:
     """The reliability diagram of all known-class detections, in ten bins."""
     table = _paper_table(evidence, tau)
     diagram = calibration.reliability_of(table, evidence.n_known)
@@ -233,13 +235,13 @@ def _check_kinds(detections: object, truth: object) -> None:
         )
 
 
-def _check(tau: float | None, score_floor: float | None, truth: BoxTruth) -> None:
+def _check(tau: float | None, score_threshold: float | None, truth: BoxTruth) -> None:
     if tau is not None and not 0 <= tau < 1:
         raise InvalidDataError(f"tau must be at least 0 and below 1, but it is {tau}.")
-    if score_floor is not None and math.isnan(score_floor):
-        raise InvalidDataError("score_floor must be a number, but it is NaN.")
-    if score_floor is not None and math.isinf(score_floor):
-        raise InvalidDataError(f"score_floor must be finite, but it is {score_floor}.")
+    if score_threshold is not None and math.isnan(score_threshold):
+        raise InvalidDataError("score_threshold must be a number, but it is NaN.")
+    if score_threshold is not None and math.isinf(score_threshold):
+        raise InvalidDataError(f"score_threshold must be finite, but it is {score_threshold}.")
     if not truth.n_images:
         raise InvalidDataError("The truth lists no image; there is nothing to certify.")
     if not truth.classes.n_known:

@@ -20,10 +20,10 @@ from incognita.evaluation.classifier_metrics import (
     measure_mistakes,
     measure_unknown,
 )
-from incognita.evaluation.fit_and_score import Contest, Passes
-from incognita.evaluation.resume import Inquiry, describe, provenance_of_now
+from incognita.evaluation.fit_and_score import ClassifierExtractor, MethodRunner
+from incognita.evaluation.resume import EvaluationPlan, describe, provenance_of_now
 from incognita.evaluation.score_tables import common_rows, frame_of, sets_and_scores
-from incognita.evaluation.select_methods import Offer
+from incognita.evaluation.select_methods import Capabilities
 from incognita.extraction.classifier_pass import identity_of_classifier
 from incognita.extraction.settings import CLASSIFIER_UNIT
 from incognita.models.classifier import Classifier
@@ -38,7 +38,7 @@ from incognita.results.scored_sets import SHIFTED, Measured, ScoredSet, Scores
 OneModel = str | Classifier | nn.Module
 
 
-def networks_of(
+def load_classifiers(
     model: object, benchmark: Benchmark, weights: Path | None = None
 ) -> list[Classifier]:
     """Give the networks of an evaluation, each with as many classes as the benchmark."""
@@ -93,10 +93,10 @@ def _network(model: object, benchmark: Benchmark, weights: Path | None) -> Class
     )
 
 
-def offer_of(networks: Sequence[Classifier], benchmark: Benchmark) -> Offer:
+def capabilities_of(networks: Sequence[Classifier], benchmark: Benchmark) -> Capabilities:
     """Say what the networks and the benchmark can give to methods."""
     first = networks[0]
-    return Offer(
+    return Capabilities(
         has_head=first.head is not None,
         has_features=first.head is not None,  # features are what a head sees
         n_layers=len(first.layers),
@@ -125,21 +125,21 @@ def _example(benchmark: Benchmark) -> Tensor | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Assessment:
+class ClassifierEvaluator:
     """Ranks the methods that were asked for; those with stored results are not run again."""
 
-    inquiry: Inquiry
-    passes: Passes
+    inquiry: EvaluationPlan
+    passes: ClassifierExtractor
 
     def run(self, on_step: Callable[[str], None] | None = None) -> Evaluation:
         """Do what is missing and put everything together."""
         inquiry, benchmark = self.inquiry, self.inquiry.benchmark
         shared = inquiry.shared_identity(self._identity_of_model())
         stored = inquiry.stored(shared)
-        left = inquiry.left(stored)
-        tuned = frozenset(name for name in left if inquiry.is_searched(left[name]))
-        contest = Contest(benchmark, self.passes, left, tuned, on_step)
-        if left:
+        pending = inquiry.pending(stored)
+        tuned = frozenset(name for name in pending if inquiry.is_searched(pending[name]))
+        contest = MethodRunner(benchmark, self.passes, pending, tuned, on_step)
+        if pending:
             contest.run()
         tables = {title: sets_and_scores(frame) for title, (_, frame) in stored.items()}
         tables |= {t: (tuple(contest.sets), c.scores) for t, c in contest.contestants.items()}
@@ -162,9 +162,9 @@ class Assessment:
             scores=scores,
             skipped=inquiry.asked.skipped,
             failed=contest.failed,
-            broken=inquiry.broken(record for record, _ in stored.values()),
+            failed_images=inquiry.failed_images(record for record, _ in stored.values()),
             notes=(*benchmark.notes, *self._notes()),
-            facts=inquiry.facts(shared),
+            metadata=inquiry.metadata(shared),
         )
 
     def _identity_of_model(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class Assessment:
     def _record(
         self,
         title: str,
-        contest: Contest,
+        contest: MethodRunner,
         shared: Mapping[str, Any],
         sets: Sequence[ScoredSet],
         measured: Measured,
@@ -213,7 +213,7 @@ class Assessment:
             search=contest.searches.get(title),
             provenance=provenance_of_now(),
             notes=(*self.inquiry.benchmark.notes, *self._notes()),
-            broken=self.inquiry.broken(()),
+            failed_images=self.inquiry.failed_images(()),
         )
 
     def _notes(self) -> list[str]:

@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 
 from incognita.metrics.intervals import bootstrap_weights
-from incognita.metrics.measure import Measure, undefined
+from incognita.metrics.measure import MetricValue, undefined
 from incognita.metrics.ranking import RankingReplicates, ranking_replicates
 from incognita.metrics.selective import aurc
 from incognita.results.result import Result
@@ -126,7 +126,7 @@ def accuracy_results(
             counts = np.concatenate([weights[each.name] for each in parts])
             right = ~np.concatenate([each for each in wrong if each is not None])
             weighted = right.astype(np.float64) @ counts
-            measure = Measure(weighted / counts.sum(axis=0, dtype=np.float64), {"images": n})
+            measure = MetricValue(weighted / counts.sum(axis=0, dtype=np.float64), {"images": n})
         yield Result.from_measure("accuracy", "paper", split=split, measure=measure)
 
 
@@ -136,7 +136,9 @@ def as_results(measured: Measured, sets: Sequence[ScoredSet]) -> Iterator[Result
         support = _support(split, sets)
         if support.get("unknown images", 2) <= support.get("sets", 1):
             values = values[:1]  # a single image, drawn again and again, would look certain
-        yield Result.from_measure(metric, "paper", split=split, measure=Measure(values, support))
+        yield Result.from_measure(
+            metric, "paper", split=split, measure=MetricValue(values, support)
+        )
 
 
 def _support(split: str, sets: Sequence[ScoredSet]) -> dict[str, int]:

@@ -23,19 +23,19 @@ from incognita.decisions.unknown_thresholds import HarmonicMean, KnownGaussian
 from incognita.errors import InvalidDataError
 from incognita.evaluation.classifier import refuse_other_classes
 from incognita.evaluation.detector_metrics import (
-    Decided,
     Measures,
+    ThresholdedScores,
     draw_images,
     measure_detector,
     measure_method,
 )
-from incognita.evaluation.detector_rows import VALIDATION, BoxRows
-from incognita.evaluation.fit_and_score import Contest, Contestant, wants_layers
+from incognita.evaluation.detector_rows import VALIDATION, DetectorExtractor
+from incognita.evaluation.fit_and_score import FittedMethod, MethodRunner, wants_layers
 from incognita.evaluation.gallery import draw_pictures, picture_folder
-from incognita.evaluation.parts import tested_parts
-from incognita.evaluation.resume import Inquiry, describe, provenance_of_now
+from incognita.evaluation.parts import test_sets
+from incognita.evaluation.resume import EvaluationPlan, describe, provenance_of_now
 from incognita.evaluation.score_tables import box_frame
-from incognita.evaluation.select_methods import Asked, Offer
+from incognita.evaluation.select_methods import Capabilities, SelectedMethods
 from incognita.extraction.detector_pass import identity_of_detector
 from incognita.extraction.settings import DETECTOR_UNIT
 from incognita.methods.method import Method, family_of
@@ -53,7 +53,7 @@ _NUMBERED = re.compile(r"(class |label[_ ]?)?\d+", re.IGNORECASE)
 OneDetector = str | Detector | nn.Module
 
 
-def detector_of(model: object, benchmark: Benchmark, weights: Path | None = None) -> Detector:
+def load_detector(model: object, benchmark: Benchmark, weights: Path | None = None) -> Detector:
     """Give the detector of an evaluation, with the known classes of the benchmark in its order."""
     named = benchmark.default_model if model is None else model
     if isinstance(named, list | tuple):
@@ -144,10 +144,10 @@ def _made(
     return named
 
 
-def offer_of_detector(detector: Detector, benchmark: Benchmark) -> Offer:
+def capabilities_of_detector(detector: Detector, benchmark: Benchmark) -> Capabilities:
     """Say what a detector and the benchmark can give to methods; a row is a box."""
     layers = tuple(detector.layers)
-    return Offer(
+    return Capabilities(
         has_head=bool(detector.heads),
         has_features=gives_features(detector),
         head_reason=detector.head_reason,
@@ -162,7 +162,7 @@ def offer_of_detector(detector: Detector, benchmark: Benchmark) -> Offer:
     )
 
 
-def apart_for_heads(asked: Asked, detector: Detector) -> Asked:
+def fit_per_head(asked: SelectedMethods, detector: Detector) -> SelectedMethods:
     """Give methods that look at a head, or at features of one, a copy for each of several."""
     n_heads, is_shared = len(detector.heads), detector.shares_features
     methods = {
@@ -173,23 +173,23 @@ def apart_for_heads(asked: Asked, detector: Detector) -> Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class BoxAssessment:
+class DetectorEvaluator:
     """Measures a detector with every method asked for; stored results are not made again."""
 
-    inquiry: Inquiry
+    inquiry: EvaluationPlan
     score_policy: ScorePolicy
-    rows: BoxRows
+    rows: DetectorExtractor
 
     def run(self, on_step: Callable[[str], None] | None = None) -> DetectorEvaluation:
         """Do what is missing and put everything together."""
         inquiry = self.inquiry
         shared = inquiry.shared_identity(self._identity_of_model())
         records = {title: record for title, (record, _) in inquiry.stored(shared).items()}
-        left = inquiry.left(records)
+        pending = inquiry.pending(records)
         failed: dict[str, str] = {}
         notes: list[str] = []
-        if left:
-            contest = self._contest(left, on_step)
+        if pending:
+            contest = self._contest(pending, on_step)
             decided = self._decided(contest)
             records |= self._measured(contest, decided, shared, on_step)
             failed = contest.failed
@@ -204,29 +204,29 @@ class BoxAssessment:
             families={title: self._family(title) for title in records},
             skipped=self.inquiry.asked.skipped,
             failed=failed,
-            broken=self.inquiry.broken(records.values()),
+            failed_images=self.inquiry.failed_images(records.values()),
             notes=tuple(
                 dict.fromkeys([*(n for each in records.values() for n in each.notes), *notes])
             ),
-            facts=self.inquiry.facts(shared) | {"pictures": self._pictures(records, shared)},
+            metadata=self.inquiry.metadata(shared) | {"pictures": self._pictures(records, shared)},
         )
 
     def _contest(
-        self, left: Mapping[str, Method], on_step: Callable[[str], None] | None
-    ) -> Contest:
+        self, pending: Mapping[str, Method], on_step: Callable[[str], None] | None
+    ) -> MethodRunner:
         """Choose t*, fit every method on the boxes it keeps, and score every set."""
-        tuned = frozenset(name for name, m in left.items() if self.inquiry.is_searched(m))
+        tuned = frozenset(name for name, m in pending.items() if self.inquiry.is_searched(m))
         if on_step is not None:
             on_step("choosing the confidence threshold t*")
-        self.rows.choose(self.inquiry.benchmark, layers=wants_layers(left.values()))
-        contest = Contest(self.inquiry.benchmark, self.rows, left, tuned, on_step)
+        self.rows.choose(self.inquiry.benchmark, layers=wants_layers(pending.values()))
+        contest = MethodRunner(self.inquiry.benchmark, self.rows, pending, tuned, on_step)
         contest.run()
         return contest
 
     def _measured(
         self,
-        contest: Contest,
-        every: Mapping[str, Decided],
+        contest: MethodRunner,
+        every: Mapping[str, ThresholdedScores],
         shared: Mapping[str, Any],
         on_step: Callable[[str], None] | None,
     ) -> dict[str, MethodResult]:
@@ -248,7 +248,7 @@ class BoxAssessment:
     def _draw(
         self,
         records: Mapping[str, MethodResult],
-        decided: Mapping[str, Decided],
+        decided: Mapping[str, ThresholdedScores],
         shared: Mapping[str, Any],
     ) -> list[str]:
         """Draw the sets as the best method of all sees them, if its boxes are at hand."""
@@ -266,27 +266,27 @@ class BoxAssessment:
         best = by_auroc(records, self._groups())[0]
         return picture_folder(self.inquiry.results.path(self.inquiry.identity(shared, best))), best
 
-    def _decided(self, contest: Contest) -> dict[str, Decided]:
+    def _decided(self, contest: MethodRunner) -> dict[str, ThresholdedScores]:
         """Choose tau for every method; one for which it cannot be chosen leaves the contest."""
         rows = self.rows.rows_to_choose_on()
-        decided: dict[str, Decided] = {}
+        decided: dict[str, ThresholdedScores] = {}
 
-        def decide(title: str, contestant: Contestant) -> None:
+        def decide(title: str, contestant: FittedMethod) -> None:
             decided[title] = self._decide(contestant, rows)
 
         for title, contestant in list(contest.contestants.items()):
             contest.guard(title, partial(decide, title, contestant))
         return decided
 
-    def _decide(self, contestant: Contestant, rows: ClassifierOutputs) -> Decided:
+    def _decide(self, contestant: FittedMethod, rows: ClassifierOutputs) -> ThresholdedScores:
         """Choose tau for a method on the known boxes that t* was chosen on."""
         with torch.no_grad():
             known = contestant.method.score(rows).cpu().numpy().astype(np.float64)
         unknown = self._unknown_scores(contestant)
         tau, gaussian = self.score_policy.fit(known, unknown), KnownGaussian().fit(known)
-        return Decided(contestant.scores, tau, gaussian)
+        return ThresholdedScores(contestant.scores, tau, gaussian)
 
-    def _unknown_scores(self, contestant: Contestant) -> np.ndarray | None:
+    def _unknown_scores(self, contestant: FittedMethod) -> np.ndarray | None:
         """Score unknown validation boxes, for the one policy that looks at them."""
         dataset = self.inquiry.benchmark.unknown_validation
         if dataset is None or not isinstance(self.score_policy, HarmonicMean):
@@ -302,7 +302,7 @@ class BoxAssessment:
         return str(family_of(self.inquiry.asked.methods[title.removesuffix(TUNED)]))
 
     def _groups(self) -> tuple[str, ...]:
-        groups = (group for group, _, _ in tested_parts(self.inquiry.benchmark))
+        groups = (group for group, _, _ in test_sets(self.inquiry.benchmark))
         return tuple(dict.fromkeys(g for g in groups if g not in (KNOWN, SHIFTED, MIXED)))
 
     def _identity_of_model(self) -> dict[str, Any]:
@@ -320,8 +320,8 @@ class BoxAssessment:
     def _record(
         self,
         title: str,
-        contest: Contest,
-        decided: Decided,
+        contest: MethodRunner,
+        decided: ThresholdedScores,
         shared: Mapping[str, Any],
         measures: Measures,
     ) -> MethodResult:
@@ -338,7 +338,7 @@ class BoxAssessment:
             search=contest.searches.get(title),
             provenance=provenance_of_now(),
             notes=(*self.inquiry.benchmark.notes, *self._notes(contestant.method)),
-            broken=self.inquiry.broken(()),
+            failed_images=self.inquiry.failed_images(()),
             thresholds={
                 "t*": _confidence_facts(self.rows.threshold) | {"chosen on": self.rows.chosen_on},
                 "tau": _score_facts(decided.tau) | {"chosen on": self.rows.chosen_on},
@@ -351,7 +351,11 @@ class BoxAssessment:
         notes = [note] if (note := str(getattr(method, "notes_", ""))) else []
         if isinstance(self.rows.detector, SelectedClasses) and self.rows.detector.note:
             notes.append(self.rows.detector.note)
-        if self.inquiry.options.search and isinstance(method, PerHead) and method.then.search_space:
+        if (
+            self.inquiry.options.search
+            and isinstance(method, PerHead)
+            and method.scorer.search_space
+        ):
             notes.append(
                 f"{method.title} is fitted for each head of the detector apart, and its "
                 f"parameters are not searched"
@@ -373,9 +377,9 @@ class BoxAssessment:
 
 def _confidence_facts(threshold: ConfidenceThreshold) -> dict[str, Any]:
     values = [None if np.isinf(each) else float(each) for each in threshold.per_class]
-    left_out = list(threshold.facts.get("without_threshold", ()))
+    left_out = list(threshold.metadata.get("without_threshold", ()))
     return {"policy": threshold.policy, "per class": values, "without threshold": left_out}
 
 
 def _score_facts(threshold: UnknownThreshold) -> dict[str, Any]:
-    return {"policy": threshold.policy, "value": threshold.value} | dict(threshold.facts)
+    return {"policy": threshold.policy, "value": threshold.value} | dict(threshold.metadata)

@@ -23,14 +23,14 @@ from incognita.evaluation.classifier_metrics import RANKED
 from incognita.metrics import conventions
 from incognita.metrics.intervals import bootstrap_weights
 from incognita.metrics.matching import match
-from incognita.metrics.measure import Measure, undefined
+from incognita.metrics.measure import MetricValue, undefined
 from incognita.metrics.ranking import ranking_replicates
 from incognita.metrics.suite import (
     PUBLIC_CODES,
-    Evidence,
+    MatchTables,
     closed_set,
-    found_and_misnamed,
-    of_code,
+    core_open_set,
+    open_set_of_code,
     open_set_papers,
 )
 from incognita.results.scored_sets import KNOWN, MIXED, SHIFTED
@@ -38,7 +38,7 @@ from incognita.shapes import Bool, Float, Float64, Int
 
 
 @dataclass(frozen=True, eq=False)
-class BoxSet:
+class DetectedSet:
     """One data set as a detector saw it.
 
     Args:
@@ -66,7 +66,7 @@ class BoxSet:
         return self.truth.n_images
 
 
-def in_classes_of(truth: BoxTruth, detections: Detections) -> Detections:
+def align_classes(truth: BoxTruth, detections: Detections) -> Detections:
     """Give detections in the class list of the truth, which begins with the known classes."""
     known = detections.classes.names
     if truth.classes.names[: len(known)] != known or truth.classes.n_known != len(known):
@@ -82,7 +82,7 @@ def in_classes_of(truth: BoxTruth, detections: Detections) -> Detections:
     return replace(detections, classes=truth.classes)
 
 
-def called_unknown(detections: Detections, is_unknown: Bool[np.ndarray, "boxes"]) -> Detections:
+def relabel_unknown(detections: Detections, is_unknown: Bool[np.ndarray, "boxes"]) -> Detections:
     """Give some boxes the label unknown: any class with that role stands for all of them."""
     unknown = int(np.flatnonzero(detections.classes.has_role(Role.UNKNOWN))[0])
     return replace(detections, class_ids=np.where(is_unknown, unknown, detections.class_ids))
@@ -120,13 +120,13 @@ def true_labels(
 
 
 Key = tuple[str, str, str]  # metric, convention, split
-Measures = dict[Key, Measure]
+Measures = dict[Key, MetricValue]
 PAPER, FMIYC = "paper", "fmiyc"
 _FMIYC_CODE = next(code for code in PUBLIC_CODES if code.name == FMIYC)
 NO_BOX = "no box reaches the confidence threshold"
 
 
-class Decided(NamedTuple):
+class ThresholdedScores(NamedTuple):
     """The scores of one method on every set, and the two thresholds they are decided by.
 
     `tau` is the one asked for; `gaussian` that of FMIYC's code, for the numbers under its name.
@@ -137,7 +137,9 @@ class Decided(NamedTuple):
     gaussian: UnknownThreshold
 
 
-def draw_images(sets: Sequence[BoxSet], *, n_resamples: int, seed: int) -> dict[str, np.ndarray]:
+def draw_images(
+    sets: Sequence[DetectedSet], *, n_resamples: int, seed: int
+) -> dict[str, np.ndarray]:
     """Draw the images of every set once; the seed of a set depends on its name alone."""
     return {
         each.name: bootstrap_weights(
@@ -147,10 +149,10 @@ def draw_images(sets: Sequence[BoxSet], *, n_resamples: int, seed: int) -> dict[
     }
 
 
-def measure_detector(sets: Sequence[BoxSet], weights: Mapping[str, np.ndarray]) -> Measures:
+def measure_detector(sets: Sequence[DetectedSet], weights: Mapping[str, np.ndarray]) -> Measures:
     """Measure what no method changes: average precision of the known classes on known images."""
     (test,) = [each for each in sets if each.group == KNOWN]
-    evidence = Evidence(test.found, test.truth)
+    evidence = MatchTables(test.found, test.truth)
     return {
         (metric, convention, KNOWN): _without_false_certainty(measure)
         for metric, convention, measure in closed_set(evidence, weights[test.name])
@@ -158,7 +160,7 @@ def measure_detector(sets: Sequence[BoxSet], weights: Mapping[str, np.ndarray]) 
 
 
 def measure_method(
-    sets: Sequence[BoxSet], decided: Decided, weights: Mapping[str, np.ndarray]
+    sets: Sequence[DetectedSet], decided: ThresholdedScores, weights: Mapping[str, np.ndarray]
 ) -> Measures:
     """Measure one method on every set, and the mean of each group of sets."""
     measures: Measures = {}
@@ -176,13 +178,16 @@ def measure_method(
     return {key: _without_false_certainty(measure) for key, measure in measures.items()}
 
 
-def _split_of(each: BoxSet) -> str:
+def _split_of(each: DetectedSet) -> str:
     return KNOWN if each.group == KNOWN else f"{each.group}/{each.name}"
 
 
 def _ranked(
-    test: BoxSet, unknown: BoxSet, decided: Decided, weights: Mapping[str, np.ndarray]
-) -> Iterator[tuple[str, Measure]]:
+    test: DetectedSet,
+    unknown: DetectedSet,
+    decided: ThresholdedScores,
+    weights: Mapping[str, np.ndarray],
+) -> Iterator[tuple[str, MetricValue]]:
     pair = (test, unknown)
     support = {
         "known boxes": len(test.kept),
@@ -200,37 +205,39 @@ def _ranked(
     counts = np.concatenate([weights[e.name][e.kept.image_index] for e in pair])
     ranked = ranking_replicates(scores, is_unknown, counts)
     for metric in RANKED:
-        yield metric, Measure(getattr(ranked, metric), support)
+        yield metric, MetricValue(getattr(ranked, metric), support)
 
 
-def _open_set(each: BoxSet, decided: Decided, split: str, weights: np.ndarray) -> Measures:
+def _open_set(
+    each: DetectedSet, decided: ThresholdedScores, split: str, weights: np.ndarray
+) -> Measures:
     """Open-set metrics as the paper defines them, and as FMIYC's own code computes them."""
     paper, code = _evidence(each, decided)
-    named = [*found_and_misnamed(paper, weights), *of_code(_FMIYC_CODE, code, weights)]
+    named = [*core_open_set(paper, weights), *open_set_of_code(_FMIYC_CODE, code, weights)]
     return {(metric, convention, split): measure for metric, convention, measure in named}
 
 
-def _evidence(each: BoxSet, decided: Decided) -> tuple[Evidence, Evidence]:
+def _evidence(each: DetectedSet, decided: ThresholdedScores) -> tuple[MatchTables, MatchTables]:
     """Match the boxes as they are decided, and as FMIYC's code labels and decides them."""
     score = decided.scores[each.name]
-    ours = called_unknown(each.kept, decided.tau.is_unknown(score))
+    ours = relabel_unknown(each.kept, decided.tau.is_unknown(score))
     theirs = _as_fmiyc(each.kept, decided.gaussian, score)
-    return Evidence(ours, each.truth), Evidence(theirs, each.truth)
+    return MatchTables(ours, each.truth), MatchTables(theirs, each.truth)
 
 
 def _as_fmiyc(kept: Detections, tau: UnknownThreshold, score: np.ndarray) -> Detections:
     labelled, is_background = labelled_by_logits(kept)
-    return called_unknown(labelled, tau.is_unknown(score) | is_background)
+    return relabel_unknown(labelled, tau.is_unknown(score) | is_background)
 
 
-def _mixed(each: BoxSet, decided: Decided, weights: np.ndarray) -> Measures:
+def _mixed(each: DetectedSet, decided: ThresholdedScores, weights: np.ndarray) -> Measures:
     """Open-set metrics on all images, those with known and those with unknown objects only."""
     measures: Measures = {}
     paper, code = _evidence(each, decided)  # matched once: a split is a choice of image weights
     for name, keep in split_images(each.truth).items():
         only = np.where(keep[:, None], weights, 0).astype(np.float32)
         papers = open_set_papers(paper, only, unknown_only=name == "unknown-only")
-        for metric, convention, measure in [*papers, *of_code(_FMIYC_CODE, code, only)]:
+        for metric, convention, measure in [*papers, *open_set_of_code(_FMIYC_CODE, code, only)]:
             if not keep.any():
                 measure = undefined("no image is in this split", {"images": 0})
             measures[metric, convention, f"{each.name}/{name}"] = measure
@@ -239,14 +246,14 @@ def _mixed(each: BoxSet, decided: Decided, weights: np.ndarray) -> Measures:
 
 def _group_means(measures: Measures, group: str) -> Measures:
     """Average each metric over the sets of a group, each set counting the same."""
-    parts: dict[tuple[str, str], list[Measure]] = {}
+    parts: dict[tuple[str, str], list[MetricValue]] = {}
     for (metric, convention, split), measure in measures.items():
         if split.startswith(f"{group}/"):
             parts.setdefault((metric, convention), []).append(measure)
     return {(m, convention, group): _mean(each) for (m, convention), each in parts.items()}
 
 
-def _mean(parts: Sequence[Measure]) -> Measure:
+def _mean(parts: Sequence[MetricValue]) -> MetricValue:
     support = {"sets": len(parts)}
     for name in dict.fromkeys(name for part in parts for name in part.support):
         counts = [part.support.get(name, 0) for part in parts]
@@ -255,10 +262,10 @@ def _mean(parts: Sequence[Measure]) -> Measure:
     missing = [part.reason for part in parts if part.reason is not None]
     if missing:
         return undefined(missing[0], support)
-    return Measure(np.mean([part.values for part in parts], axis=0), support)
+    return MetricValue(np.mean([part.values for part in parts], axis=0), support)
 
 
-def _without_false_certainty(measure: Measure) -> Measure:
+def _without_false_certainty(measure: MetricValue) -> MetricValue:
     """Leave replicates out where a single image, drawn again and again, would look certain."""
     support = measure.support
     n_images = support.get("unknown images", support.get("images", 2))

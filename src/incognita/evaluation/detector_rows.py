@@ -9,13 +9,13 @@ import torch
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.containers.boxes import BoxTruth
 from incognita.containers.dataset import BoxDataset, Dataset
-from incognita.containers.needs import Probe
+from incognita.containers.needs import ExtraOutput
 from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
 from incognita.decisions.thresholds import ConfidencePolicy, ConfidenceThreshold
 from incognita.errors import InvalidDataError
-from incognita.evaluation.detector_metrics import BoxSet, in_classes_of, true_labels
-from incognita.evaluation.fit_and_score import Account
-from incognita.evaluation.parts import tested_parts
+from incognita.evaluation.detector_metrics import DetectedSet, align_classes, true_labels
+from incognita.evaluation.fit_and_score import ExtractionLog
+from incognita.evaluation.parts import test_sets
 from incognita.extraction.extract import extract_boxes
 from incognita.models.detector import Detector
 from incognita.results.scored_sets import TEST
@@ -24,24 +24,24 @@ VALIDATION = "validation"
 
 
 @dataclass(eq=False)
-class BoxRows:
+class DetectorExtractor:
     """Runs a detector over data sets, each image once, and gives its boxes to methods.
 
     `choose` must come first: it sets t* on known data, and only boxes that reach it become rows.
     """
 
     detector: Detector
-    account: Account
+    account: ExtractionLog
     policy: ConfidencePolicy
     groups: dict[str, str] = field(default_factory=dict)
-    sets: dict[str, BoxSet] = field(default_factory=dict)
+    sets: dict[str, DetectedSet] = field(default_factory=dict)
     chosen_on: str = VALIDATION
     _threshold: ConfidenceThreshold | None = None
     _held: dict[str, DetectorOutputs] = field(default_factory=dict)
 
     def choose(self, benchmark: Benchmark, *, layers: bool) -> None:
         """Choose t* on the validation part, or as the papers do on the known test images."""
-        self.groups = {name: group for group, name, _ in tested_parts(benchmark)}
+        self.groups = {name: group for group, name, _ in test_sets(benchmark)}
         has_validation = benchmark.validation is not None
         self.chosen_on = VALIDATION if has_validation else TEST
         dataset = benchmark.validation if has_validation else benchmark.test
@@ -49,8 +49,10 @@ class BoxRows:
         outputs = self._extract(self.chosen_on, dataset, (), layers=layers)
         self._held[self.chosen_on] = outputs  # it is asked for again: to fit, and to choose tau
         truth = truth_of(dataset).for_images(outputs.detections.image_ids)
-        self._refuse_silence(len(outputs), truth, f"its floor of {self.detector.rules.score_floor}")
-        found = in_classes_of(truth, outputs.detections)
+        self._refuse_silence(
+            len(outputs), truth, f"its floor of {self.detector.rules.score_threshold}"
+        )
+        found = align_classes(truth, outputs.detections)
         self._threshold = self.policy.fit(found, truth)
         n_kept = int(self._is_kept(outputs).sum())
         self._refuse_silence(n_kept, truth, f"the confidence threshold t* ({self.policy})")
@@ -62,7 +64,12 @@ class BoxRows:
         return self._threshold
 
     def outputs(
-        self, name: str, dataset: Dataset, *, probes: Sequence[Probe] = (), layers: bool = False
+        self,
+        name: str,
+        dataset: Dataset,
+        *,
+        extra_outputs: Sequence[ExtraOutput] = (),
+        layers: bool = False,
     ) -> ClassifierOutputs:
         """Give the kept boxes of a part as rows; those of tested parts are remembered.
 
@@ -70,7 +77,7 @@ class BoxRows:
         """
         outputs = self._held.get(name)
         if outputs is None:
-            outputs = self._extract(name, dataset, probes, layers=layers)
+            outputs = self._extract(name, dataset, extra_outputs, layers=layers)
         is_kept = self._is_kept(outputs)
         if name in self.groups:
             self.sets[name] = self._seen(name, dataset, outputs, is_kept)
@@ -108,12 +115,12 @@ class BoxRows:
         return self.threshold.keep(outputs.detections)
 
     def _extract(
-        self, name: str, dataset: Dataset, probes: Sequence[Probe], *, layers: bool
+        self, name: str, dataset: Dataset, extra_outputs: Sequence[ExtraOutput], *, layers: bool
     ) -> DetectorOutputs:
         extracted = extract_boxes(
             self.detector,
             dataset,
-            probes=probes,
+            extra_outputs=extra_outputs,
             layers=layers,
             settings=self.account.settings,
             store=self.account.store,
@@ -124,10 +131,10 @@ class BoxRows:
 
     def _seen(
         self, name: str, dataset: Dataset, outputs: DetectorOutputs, is_kept: np.ndarray
-    ) -> BoxSet:
+    ) -> DetectedSet:
         truth = truth_of(dataset).for_images(outputs.detections.image_ids)
         light = replace(outputs.detections, features=None)  # nobody measures features
-        return BoxSet(name, self.groups[name], in_classes_of(truth, light), truth, is_kept)
+        return DetectedSet(name, self.groups[name], align_classes(truth, light), truth, is_kept)
 
     def _with_truth(
         self,
@@ -137,7 +144,7 @@ class BoxRows:
         is_kept: np.ndarray,
     ) -> ClassifierOutputs:
         truth = truth_of(dataset).for_images(outputs.detections.image_ids)
-        kept = in_classes_of(truth, outputs.detections)[is_kept]
+        kept = align_classes(truth, outputs.detections)[is_kept]
         labels, is_hit = true_labels(kept, truth)
         named = replace(rows, labels=torch.from_numpy(labels).long())
         return named[torch.from_numpy(is_hit)]

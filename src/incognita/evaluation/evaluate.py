@@ -10,18 +10,23 @@ from incognita.decisions.parse import confidence_policy, score_policy
 from incognita.decisions.thresholds import Policy, ScorePolicy
 from incognita.decisions.unknown_thresholds import HarmonicMean
 from incognita.errors import InvalidDataError
-from incognita.evaluation.classifier import Assessment, OneModel, networks_of, offer_of
-from incognita.evaluation.detector import (
-    BoxAssessment,
-    apart_for_heads,
-    detector_of,
-    offer_of_detector,
+from incognita.evaluation.classifier import (
+    ClassifierEvaluator,
+    OneModel,
+    capabilities_of,
+    load_classifiers,
 )
-from incognita.evaluation.detector_rows import BoxRows
-from incognita.evaluation.fit_and_score import Account, Passes, Progress
+from incognita.evaluation.detector import (
+    DetectorEvaluator,
+    capabilities_of_detector,
+    fit_per_head,
+    load_detector,
+)
+from incognita.evaluation.detector_rows import DetectorExtractor
+from incognita.evaluation.fit_and_score import ClassifierExtractor, ExtractionLog, Progress
 from incognita.evaluation.parts import check_parts
-from incognita.evaluation.resume import Inquiry, Options
-from incognita.evaluation.select_methods import Methods, ask
+from incognita.evaluation.resume import EvaluationPlan, Options
+from incognita.evaluation.select_methods import Methods, select_methods
 from incognita.extraction.detector_pass import refuse_half_precision
 from incognita.extraction.settings import Settings
 from incognita.extraction.store import OutputStore
@@ -38,7 +43,7 @@ class BoxOptions:
     """What can be said of the boxes of a detector; None leaves it to the detector.
 
     Args:
-        score_floor: The smallest confidence of a box that is recorded.
+        score_threshold: The smallest confidence of a box that is recorded.
         max_per_image: The most boxes of an image.
         nms_iou: Overlap above which the less sure of two boxes of a class is dropped.
         confidence_threshold: How t* is chosen, the confidence from which boxes are scored: `f1`,
@@ -48,7 +53,7 @@ class BoxOptions:
             number.
     """
 
-    score_floor: float | None = None
+    score_threshold: float | None = None
     max_per_image: int | None = None
     nms_iou: float | None = None
     confidence_threshold: Threshold = "f1"
@@ -102,11 +107,11 @@ def evaluate(
             "them to load_benchmark, or take a subset of its sets."
         )
     outputs = None if store is None else OutputStore(Path(store))
-    account = Account(settings or Settings(), outputs, on_progress)
+    account = ExtractionLog(settings or Settings(), outputs, on_progress)
     results = None if out is None else ResultStore(Path(out))
     path = None if weights is None else Path(weights)
     if benchmark.task == "detection":
-        detector = detector_of(model, benchmark, path)
+        detector = load_detector(model, benchmark, path)
         assessed = _of_boxes(detector, benchmark, methods, options, boxes, account, results)
         return assessed.run(on_step)
     if boxes is not None:
@@ -114,12 +119,12 @@ def evaluate(
             f"Options for boxes came, but {benchmark.name} is a benchmark for classifiers; leave "
             f"them out."
         )
-    networks = networks_of(model, benchmark, path)
-    asked = ask(methods, offer_of(networks, benchmark))
+    networks = load_classifiers(model, benchmark, path)
+    asked = select_methods(methods, capabilities_of(networks, benchmark))
     check_parts(benchmark, searching=search)
-    passes = Passes(networks, account)
-    inquiry = Inquiry(benchmark, asked, options, account, results)
-    return Assessment(inquiry, passes).run(on_step)
+    passes = ClassifierExtractor(networks, account)
+    inquiry = EvaluationPlan(benchmark, asked, options, account, results)
+    return ClassifierEvaluator(inquiry, passes).run(on_step)
 
 
 def _of_boxes(
@@ -128,24 +133,26 @@ def _of_boxes(
     methods: Methods,
     options: Options,
     boxes: BoxOptions | None,
-    account: Account,
+    account: ExtractionLog,
     results: ResultStore | None,
-) -> BoxAssessment:
+) -> DetectorEvaluator:
     boxes = boxes or BoxOptions()
     refuse_half_precision(account.settings)  # also where every result is there already
     detector = _with_rules(detector, boxes)
     kept, decided = confidence_policy(boxes.confidence_threshold), _score_policy(boxes, benchmark)
-    asked = apart_for_heads(ask(methods, offer_of_detector(detector, benchmark)), detector)
+    asked = fit_per_head(
+        select_methods(methods, capabilities_of_detector(detector, benchmark)), detector
+    )
     check_parts(benchmark, searching=options.search)
-    rows = BoxRows(detector, account, kept)
-    inquiry = Inquiry(benchmark, asked, options, account, results)
-    return BoxAssessment(inquiry, decided, rows)
+    rows = DetectorExtractor(detector, account, kept)
+    inquiry = EvaluationPlan(benchmark, asked, options, account, results)
+    return DetectorEvaluator(inquiry, decided, rows)
 
 
 def _with_rules(detector: Detector, boxes: BoxOptions) -> Detector:
     """Give the detector with the rules asked for, and refuse one that does not take them."""
-    changed = detector.with_rules(
-        score_floor=boxes.score_floor,
+    changed = detector.with_filter(
+        score_threshold=boxes.score_threshold,
         max_per_image=boxes.max_per_image,
         nms_iou=boxes.nms_iou,
     )
@@ -154,7 +161,7 @@ def _with_rules(detector: Detector, boxes: BoxOptions) -> Detector:
         if asked is not None and value != asked:
             raise InvalidDataError(
                 f"{name} {asked} was asked for, but {detector.name} stays with {value}; let its "
-                f"with_rules give a detector with the rules it is given."
+                f"with_filter give a detector with the rules it is given."
             )
     return changed
 

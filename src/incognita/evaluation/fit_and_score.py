@@ -12,11 +12,11 @@ from torch import Tensor
 
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.containers.dataset import Dataset
-from incognita.containers.needs import Needs, Probe
+from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.evaluation.hyperparameter_search import HeldOut, probes_of_grid, search
-from incognita.evaluation.parts import tested_parts
+from incognita.evaluation.hyperparameter_search import SearchData, probes_of_grid, search
+from incognita.evaluation.parts import test_sets
 from incognita.extraction.extract import Extracted, extract
 from incognita.extraction.settings import BrokenImage, PassCount, Settings
 from incognita.extraction.store import OutputStore
@@ -29,7 +29,7 @@ from incognita.shapes import Float64
 
 
 @dataclass(eq=False)
-class Contestant:
+class FittedMethod:
     """A fitted method with its scores so far and what they cost."""
 
     name: str
@@ -54,11 +54,13 @@ class Contestant:
     def cost(self, n_networks: int = 1) -> Cost:
         """Give the price of the method; the mean logits of an ensemble cost a pass per network."""
         n_rows = sum(len(values) for values in self.scores.values())
-        probes = self.method.probes()
-        is_of_first = probes or self.method.all_needs & (Needs.FEATURES | Needs.HEAD | Needs.LAYERS)
+        extra_outputs = self.method.extra_outputs()
+        is_of_first = extra_outputs or self.method.all_needs & (
+            Needs.FEATURES | Needs.HEAD | Needs.LAYERS
+        )
         return Cost(
-            forwards=(1 if is_of_first else n_networks) + sum(p.forwards for p in probes),
-            backwards=sum(probe.backwards for probe in probes),
+            forwards=(1 if is_of_first else n_networks) + sum(p.forwards for p in extra_outputs),
+            backwards=sum(extra.backwards for extra in extra_outputs),
             fit_seconds=round(self.fit_seconds, 6),
             microseconds_per_sample=round(1e6 * self.score_seconds / max(n_rows, 1), 3),
             state_bytes=state_bytes(self.method),
@@ -67,18 +69,18 @@ class Contestant:
 
 def fitted(
     name: str, method: Method, known: ClassifierOutputs, validation: ClassifierOutputs | None
-) -> Contestant:
+) -> FittedMethod:
     """Fit a method and note how long it took."""
     start = time.process_time()
     method.fit(known, validation)
-    return Contestant(name, method, time.process_time() - start)
+    return FittedMethod(name, method, time.process_time() - start)
 
 
 def state_bytes(method: Method) -> int:
     """Give the memory of what a method learned, its own and that of the one it hands over to."""
-    then = getattr(method, "then", None)
+    scorer = getattr(method, "scorer", None)
     own = sum(_bytes(value) for value in method.state().values())
-    return own + (state_bytes(then) if isinstance(then, Method) else 0)
+    return own + (state_bytes(scorer) if isinstance(scorer, Method) else 0)
 
 
 def _bytes(value: Any) -> int:
@@ -95,13 +97,13 @@ POOLED = Needs.LAYERS | Needs.LATENT | Needs.SHORTCUTS
 
 
 @dataclass(eq=False)
-class Account:
+class ExtractionLog:
     """What passes cost, and the images that could not be used."""
 
     settings: Settings
     store: OutputStore | None = None
     on_progress: Progress | None = None
-    broken: list[tuple[str, BrokenImage]] = field(default_factory=list)
+    failed_images: list[tuple[str, BrokenImage]] = field(default_factory=list)
     count: PassCount = PassCount(0, 0, 0)  # noqa: RUF009 - a tuple
     n_bytes: int = 0
 
@@ -119,20 +121,22 @@ class Account:
 
     def enter(self, name: str, extracted: Extracted[Any]) -> None:
         """Note what a pass over a part gave and cost; a part without any image is refused."""
-        new = [(name, each) for each in extracted.broken]
-        seen = {(part, each.image_id) for part, each in self.broken}
-        self.broken += [(part, each) for part, each in new if (part, each.image_id) not in seen]
+        new = [(name, each) for each in extracted.failed_images]
+        seen = {(part, each.image_id) for part, each in self.failed_images}
+        self.failed_images += [
+            (part, each) for part, each in new if (part, each.image_id) not in seen
+        ]
         self.count = PassCount(*map(sum, zip(self.count, extracted.passes, strict=True)))
         self.n_bytes += extracted.n_bytes
-        if extracted.broken and not extracted.n_images:
+        if extracted.failed_images and not extracted.n_images:
             raise InvalidDataError(
-                f"None of the {len(extracted.broken)} images of {name} could be used; the first "
-                f"is broken because {extracted.broken[0].reason}."
+                f"None of the {len(extracted.failed_images)} images of {name} could be used; the "
+                f"first is broken because {extracted.failed_images[0].reason}."
             )
 
 
 @dataclass(eq=False)
-class Passes:
+class ClassifierExtractor:
     """Runs the networks over data sets, each image once for everything asked of it.
 
     With several networks the outputs are those of the ensemble: logits are the mean logits,
@@ -140,13 +144,18 @@ class Passes:
     """
 
     networks: Sequence[Classifier]
-    account: Account
+    account: ExtractionLog
 
     def outputs(
-        self, name: str, dataset: Dataset, *, probes: Sequence[Probe] = (), layers: bool = False
+        self,
+        name: str,
+        dataset: Dataset,
+        *,
+        extra_outputs: Sequence[ExtraOutput] = (),
+        layers: bool = False,
     ) -> ClassifierOutputs:
         """Give the outputs of a set; broken images are noted under its name and left out."""
-        first = self._run(self.networks[0], name, dataset, probes, layers=layers)
+        first = self._run(self.networks[0], name, dataset, extra_outputs, layers=layers)
         if len(self.networks) == 1:
             return first
         others = [self._run(each, name, dataset, (), layers=False) for each in self.networks[1:]]
@@ -161,14 +170,14 @@ class Passes:
         network: Classifier,
         name: str,
         dataset: Dataset,
-        probes: Sequence[Probe],
+        extra_outputs: Sequence[ExtraOutput],
         *,
         layers: bool,
     ) -> ClassifierOutputs:
         extracted = extract(
             network,
             dataset,
-            probes=probes,
+            extra_outputs=extra_outputs,
             layers=layers,
             settings=self.account.settings,
             store=self.account.store,
@@ -192,22 +201,27 @@ def wants_layers(methods: Iterable[Method]) -> bool:
     return any(POOLED & method.all_needs for method in methods)
 
 
-def distinct(probes: Iterable[Probe]) -> tuple[Probe, ...]:
+def distinct(extra_outputs: Iterable[ExtraOutput]) -> tuple[ExtraOutput, ...]:
     """Each probe once, however many methods ask for it."""
-    return tuple({probe.key: probe for probe in probes}.values())
+    return tuple({extra.key: extra for extra in extra_outputs}.values())
 
 
-def probes_to_fit(methods: Iterable[Method], part: str) -> tuple[Probe, ...]:
+def extra_outputs_to_fit(methods: Iterable[Method], part: str) -> tuple[ExtraOutput, ...]:
     """What must be recorded of the `known` or the `validation` part before methods are fitted."""
-    return distinct(p for m in methods for p in m.probes_to_fit(part))
+    return distinct(p for m in methods for p in m.extra_outputs_to_fit(part))
 
 
 @runtime_checkable
-class Rows(Protocol):
+class Extractor(Protocol):
     """Where the rows of a data set come from: images of a classifier, boxes of a detector."""
 
     def outputs(
-        self, name: str, dataset: Dataset, *, probes: Sequence[Probe] = (), layers: bool = False
+        self,
+        name: str,
+        dataset: Dataset,
+        *,
+        extra_outputs: Sequence[ExtraOutput] = (),
+        layers: bool = False,
     ) -> ClassifierOutputs:
         """Give the rows of a part of the benchmark."""
 
@@ -216,15 +230,15 @@ class Rows(Protocol):
 
 
 @dataclass(eq=False)
-class Contest:
+class MethodRunner:
     """One run of methods over a benchmark."""
 
     benchmark: Benchmark
-    passes: Rows
+    passes: Extractor
     methods: Mapping[str, Method]
     tuned: frozenset[str] = frozenset()  # of these a second, searched version takes part
     on_step: Callable[[str], None] | None = None
-    contestants: dict[str, Contestant] = field(default_factory=dict)
+    contestants: dict[str, FittedMethod] = field(default_factory=dict)
     searches: dict[str, SearchRecord] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     sets: list[ScoredSet] = field(default_factory=list)
@@ -237,7 +251,7 @@ class Contest:
             self.guard(name, partial(self._fit, name, method, known, validation))
         if self.tuned:
             self._search(known, validation)
-        for group, name, dataset in tested_parts(self.benchmark):
+        for group, name, dataset in test_sets(self.benchmark):
             if self.contestants:  # where every method failed nothing is left to look at
                 self._score(group, name, dataset)
 
@@ -247,8 +261,10 @@ class Contest:
         if train is None or not (wanted or self._learns_without_validation()):
             return self.passes.nothing()
         parts = ["known"] if self.benchmark.validation is not None else ["known", "validation"]
-        probes = [p for part in parts for p in probes_to_fit(self.methods.values(), part)]
-        return self._outputs("train", train, distinct(probes))
+        extra_outputs = [
+            p for part in parts for p in extra_outputs_to_fit(self.methods.values(), part)
+        ]
+        return self._outputs("train", train, distinct(extra_outputs))
 
     def _learns_without_validation(self) -> bool:
         is_asked = any(Needs.VALIDATION in m.all_needs for m in self.methods.values())
@@ -259,15 +275,19 @@ class Contest:
         is_asked = any(Needs.VALIDATION in m.all_needs for m in self.methods.values())
         if dataset is None or not (is_asked or self.tuned):
             return None
-        probes = probes_to_fit(self.methods.values(), "validation")
-        return self._outputs("validation", dataset, distinct([*probes, *self._grid_probes()]))
+        extra_outputs = extra_outputs_to_fit(self.methods.values(), "validation")
+        return self._outputs(
+            "validation", dataset, distinct([*extra_outputs, *self._grid_probes()])
+        )
 
-    def _grid_probes(self) -> list[Probe]:
+    def _grid_probes(self) -> list[ExtraOutput]:
         return [p for name in self.tuned for p in probes_of_grid(self.methods[name])]
 
-    def _outputs(self, name: str, dataset: Dataset, probes: Sequence[Probe]) -> ClassifierOutputs:
+    def _outputs(
+        self, name: str, dataset: Dataset, extra_outputs: Sequence[ExtraOutput]
+    ) -> ClassifierOutputs:
         layers = wants_layers(self.methods.values())
-        return self.passes.outputs(name, dataset, probes=probes, layers=layers)
+        return self.passes.outputs(name, dataset, extra_outputs=extra_outputs, layers=layers)
 
     def _fit(
         self,
@@ -283,24 +303,26 @@ class Contest:
         if dataset is None or validation is None:
             return
         unknown = self._outputs("unknown validation", dataset, distinct(self._grid_probes()))
-        held_out = HeldOut(known, validation, unknown)
+        held_out = SearchData(known, validation, unknown)
         for name in [each for each in self.methods if each in self.tuned]:
             if name in self.contestants:
                 self._step(f"searching {name}")
                 self.guard(name + TUNED, partial(self._tune, name, held_out))
 
-    def _tune(self, name: str, held_out: HeldOut) -> None:
+    def _tune(self, name: str, held_out: SearchData) -> None:
         start = self.contestants[name]
         with torch.no_grad():
             found = search(start.method, held_out)
         title = name + TUNED
-        self.contestants[title] = Contestant(title, found.method, start.fit_seconds)
+        self.contestants[title] = FittedMethod(title, found.method, start.fit_seconds)
         self.searches[name] = SearchRecord("default", found.curve)
         self.searches[title] = SearchRecord("tuned", found.curve)
 
     def _score(self, group: str, name: str, dataset: Dataset) -> None:
-        probes = distinct(p for each in self.contestants.values() for p in each.method.probes())
-        outputs = self._outputs(name, dataset, probes)
+        extra_outputs = distinct(
+            p for each in self.contestants.values() for p in each.method.extra_outputs()
+        )
+        outputs = self._outputs(name, dataset, extra_outputs)
         labels = None if outputs.labels is None else outputs.labels.cpu().numpy()
         predicted = outputs.logits.argmax(dim=1).cpu().numpy()
         self.sets.append(ScoredSet(name, group, outputs.image_ids, predicted, labels))

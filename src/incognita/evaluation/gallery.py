@@ -11,8 +11,8 @@ from PIL import Image, ImageDraw
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.containers.dataset import Dataset
 from incognita.errors import InvalidDataError
-from incognita.evaluation.detector_metrics import BoxSet, Decided
-from incognita.evaluation.parts import tested_parts
+from incognita.evaluation.detector_metrics import DetectedSet, ThresholdedScores
+from incognita.evaluation.parts import test_sets
 from incognita.files import replacing
 from incognita.results.scored_sets import KNOWN, SHIFTED
 from incognita.results.store import plain_name
@@ -33,10 +33,14 @@ def picture_folder(result: Path) -> Path:
 
 
 def draw_pictures(
-    benchmark: Benchmark, sets: Mapping[str, BoxSet], decided: Decided, title: str, folder: Path
+    benchmark: Benchmark,
+    sets: Mapping[str, DetectedSet],
+    decided: ThresholdedScores,
+    title: str,
+    folder: Path,
 ) -> list[str]:
     """Draw what a method makes of each set with unknown objects; what fails is said in a note."""
-    datasets = {name: each for _, name, each in tested_parts(benchmark)}
+    datasets = {name: each for _, name, each in test_sets(benchmark)}
     shown = [s for s in sets.values() if s.group not in (KNOWN, SHIFTED) and s.n_images]
     notes, used = [], set()
     for place, seen in enumerate(shown):
@@ -60,7 +64,9 @@ def _save(sheet: Image.Image, path: Path) -> None:
         sheet.save(unfinished, format="PNG")
 
 
-def picture_sheet(dataset: Dataset, seen: BoxSet, decided: Decided, title: str) -> Image.Image:
+def picture_sheet(
+    dataset: Dataset, seen: DetectedSet, decided: ThresholdedScores, title: str
+) -> Image.Image:
     """Draw the first images of a set with its unknown objects and every kept box."""
     tiles = list(islice(_tiles(dataset, seen, decided), COLUMNS * ROWS))
     if not tiles:
@@ -75,7 +81,9 @@ def picture_sheet(dataset: Dataset, seen: BoxSet, decided: Decided, title: str) 
     return sheet
 
 
-def _tiles(dataset: Dataset, seen: BoxSet, decided: Decided) -> Iterator[Image.Image]:
+def _tiles(
+    dataset: Dataset, seen: DetectedSet, decided: ThresholdedScores
+) -> Iterator[Image.Image]:
     """Draw image after image; one that cannot be read any more is passed over."""
     place_of = {str(image): k for k, image in enumerate(dataset.image_ids)}
     for k in range(seen.n_images):
@@ -95,7 +103,9 @@ def _write_legend(draw: ImageDraw.ImageDraw, title: str) -> None:
         x += 40 + int(draw.textlength(text))
 
 
-def _with_boxes(pixels: np.ndarray, seen: BoxSet, decided: Decided, image: int) -> Image.Image:
+def _with_boxes(
+    pixels: np.ndarray, seen: DetectedSet, decided: ThresholdedScores, image: int
+) -> Image.Image:
     """Draw one image on a square of paper, on which the names of boxes have room, too."""
     scale = SIDE / max(pixels.shape[:2])
     shape = (max(1, round(pixels.shape[1] * scale)), max(1, round(pixels.shape[0] * scale)))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from incognita.containers.needs import Probe
+from incognita.containers.needs import ExtraOutput
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method
@@ -20,7 +20,7 @@ from incognita.results.method_result import GridPoint
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOut:
+class SearchData:
     """What a search may see: outputs to learn from and outputs to judge by."""
 
     known: ClassifierOutputs
@@ -29,7 +29,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class SearchOutcome:
     """The best method of a search, fitted, and every point that was tried, the default first."""
 
     method: Method
@@ -49,15 +49,15 @@ def grid(method: Method) -> list[dict[str, Any]]:
     return [own, *(point for point in points if point != own)] if names else []
 
 
-def probes_of_grid(method: Method) -> tuple[Probe, ...]:
+def probes_of_grid(method: Method) -> tuple[ExtraOutput, ...]:
     """Give what the pass must record so that every point of the grid can be scored."""
-    wanted = {p.key: p for point in grid(method) for p in replace(method, **point).probes()}
+    wanted = {p.key: p for point in grid(method) for p in replace(method, **point).extra_outputs()}
     return tuple(wanted.values())
 
 
 def search(
-    fitted: Method, held_out: HeldOut, *, on_point: Callable[[], None] | None = None
-) -> Found:
+    fitted: Method, held_out: SearchData, *, on_point: Callable[[], None] | None = None
+) -> SearchOutcome:
     """Try every point of the method's grid; the highest AUROC wins, the first of equal ones.
 
     Args:
@@ -74,11 +74,11 @@ def search(
             best, best_auroc = method, scored[0]
         if on_point is not None:
             on_point()
-    return Found(best, tuple(curve))
+    return SearchOutcome(best, tuple(curve))
 
 
 def _try(
-    fitted: Method, point: Mapping[str, Any], held_out: HeldOut
+    fitted: Method, point: Mapping[str, Any], held_out: SearchData
 ) -> tuple[Method, tuple[float | None, str | None]]:
     """Score one point; one that cannot be, such as k above the number of rows, says why."""
     try:
@@ -92,7 +92,7 @@ def _try(
         return fitted, (None, f"{type(error).__name__}: {error}")
 
 
-def _auroc(method: Method, held_out: HeldOut) -> float:
+def _auroc(method: Method, held_out: SearchData) -> float:
     parts = [method.score(part).cpu().numpy() for part in (held_out.validation, held_out.unknown)]
     is_unknown = np.repeat([False, True], [len(part) for part in parts])
     return auroc(np.concatenate(parts), is_unknown)

@@ -12,7 +12,7 @@ from incognita.formats.images import identities
 from incognita.results.scored_sets import KNOWN, MIXED, SHIFTED, TEST
 
 
-def tested_parts(benchmark: Benchmark) -> Iterator[tuple[str, str, Dataset]]:
+def test_sets(benchmark: Benchmark) -> Iterator[tuple[str, str, Dataset]]:
     """Give every set that is scored: its group, its name, its images."""
     yield KNOWN, TEST, benchmark.test
     for name, dataset in benchmark.shifted.items():
@@ -24,7 +24,7 @@ def tested_parts(benchmark: Benchmark) -> Iterator[tuple[str, str, Dataset]]:
         yield MIXED, name, dataset
 
 
-def learned_parts(benchmark: Benchmark) -> dict[str, Dataset | None]:
+def fitting_sets(benchmark: Benchmark) -> dict[str, Dataset | None]:
     """Give every part that is learned from or chosen on."""
     return {
         "train": benchmark.train,
@@ -35,12 +35,12 @@ def learned_parts(benchmark: Benchmark) -> dict[str, Dataset | None]:
 
 def check_parts(benchmark: Benchmark, *, searching: bool) -> None:
     """Refuse parts that share images, repeated names, and a search without held-out data."""
-    names = [name for _, name, _ in tested_parts(benchmark)]
+    names = [name for _, name, _ in test_sets(benchmark)]
     if twice := {name for name in names if names.count(name) > 1}:
         raise InvalidDataError(
             f"{sorted(twice)[0]!r} names two sets of {benchmark.name}; give each its own name."
         )
-    if reserved := set(names) & set(learned_parts(benchmark)):
+    if reserved := set(names) & set(fitting_sets(benchmark)):
         raise InvalidDataError(
             f"A tested set of {benchmark.name} is called {min(reserved)!r}, like a part that is "
             f"learned from or chosen on; give it another name."
@@ -50,8 +50,8 @@ def check_parts(benchmark: Benchmark, *, searching: bool) -> None:
             f"{min(shared)!r} names a mixed set and a group of unknown sets of {benchmark.name}; "
             f"give the set another name."
         )
-    learned = {name: each for name, each in learned_parts(benchmark).items() if each is not None}
-    tested = {name: each for _, name, each in tested_parts(benchmark)}
+    learned = {name: each for name, each in fitting_sets(benchmark).items() if each is not None}
+    tested = {name: each for _, name, each in test_sets(benchmark)}
     _refuse_emptiness(benchmark)
     for name, each in (learned | tested).items():
         _check_labels(name, each, len(benchmark.classes))
@@ -69,7 +69,7 @@ def _refuse_emptiness(benchmark: Benchmark) -> None:
         raise InvalidDataError(
             f"A group of unknown sets cannot be called {min(reserved)!r}; call it near or far."
         )
-    sizes = [len(each.image_ids) for _, _, each in tested_parts(benchmark)]
+    sizes = [len(each.image_ids) for _, _, each in test_sets(benchmark)]
     groups = [*benchmark.unknown.values(), benchmark.mixed]
     n_unknown = sum(len(each.image_ids) for sets in groups for each in sets.values())
     if not sizes[0] or not n_unknown:

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from incognita._version import __version__
 from incognita.benchmarks.benchmark import Benchmark
-from incognita.evaluation.fit_and_score import Account
-from incognita.evaluation.parts import learned_parts, tested_parts
-from incognita.evaluation.select_methods import Asked
+from incognita.evaluation.fit_and_score import ExtractionLog
+from incognita.evaluation.parts import fitting_sets, test_sets
+from incognita.evaluation.select_methods import SelectedMethods
 from incognita.methods.method import Method
 from incognita.models.fingerprints import describe_callable
 from incognita.results.method_result import TUNED, MethodResult
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 def code_of(method: Method) -> str:
     """Give what changes when a method's own code does: our version, or a hash of its class."""
-    kind, then = type(method), getattr(method, "then", None)
+    kind, scorer = type(method), getattr(method, "scorer", None)
     is_ours = kind.__module__.startswith("incognita.")
     own = f"incognita {__version__}" if is_ours else describe_callable(kind)
-    return f"{own}, {code_of(then)}" if isinstance(then, Method) else own
+    return f"{own}, {code_of(scorer)}" if isinstance(scorer, Method) else own
 
 
 def describe(method: Method) -> dict[str, Any]:
     """Give the parameters of a method and of the one it hands over to, as JSON can hold them."""
     own = {name: _plain(value) for name, value in method.parameters().items()}
-    then = getattr(method, "then", None)
-    return own | {"then": {then.title: describe(then)}} if isinstance(then, Method) else own
+    scorer = getattr(method, "scorer", None)
+    return own | {"scorer": {scorer.title: describe(scorer)}} if isinstance(scorer, Method) else own
 
 
 def _plain(value: Any) -> Any:
@@ -81,13 +81,13 @@ class Options:
 
 
 @dataclass(frozen=True, eq=False)
-class Inquiry:
+class EvaluationPlan:
     """The methods that are asked for, on a benchmark, with the results that are there already."""
 
     benchmark: Benchmark
-    asked: Asked
+    asked: SelectedMethods
     options: Options
-    account: Account
+    account: ExtractionLog
     results: ResultStore | None = None
 
     def is_searched(self, method: Method) -> bool:
@@ -99,15 +99,15 @@ class Inquiry:
         is_searched = self.is_searched(self.asked.methods[name])
         return [name, name + TUNED] if is_searched else [name]
 
-    def left(self, stored: Iterable[str]) -> dict[str, Method]:
+    def pending(self, stored: Iterable[str]) -> dict[str, Method]:
         """Give the methods of which a result is missing."""
         there = set(stored)
         return {n: m for n, m in self.asked.methods.items() if not there.issuperset(self.titles(n))}
 
     def shared_identity(self, of_model: Mapping[str, Any]) -> dict[str, Any]:
         """Give what the results of all methods share: the model, the data, the options."""
-        datasets = {part: each for part, each in learned_parts(self.benchmark).items() if each}
-        datasets |= {f"{group}/{name}": each for group, name, each in tested_parts(self.benchmark)}
+        datasets = {part: each for part, each in fitting_sets(self.benchmark).items() if each}
+        datasets |= {f"{group}/{name}": each for group, name, each in test_sets(self.benchmark)}
         return {
             "benchmark": self.benchmark.name,
             "version": self.benchmark.version,
@@ -138,13 +138,13 @@ class Inquiry:
                 found[title] = there
         return found
 
-    def broken(self, stored: Iterable[MethodResult]) -> tuple[tuple[str, str, str], ...]:
+    def failed_images(self, stored: Iterable[MethodResult]) -> tuple[tuple[str, str, str], ...]:
         """Images that could not be used, now or when a stored result was made; each once."""
-        now = [(part, str(each.image_id), each.reason) for part, each in self.account.broken]
-        then = [each for record in stored for each in record.broken]
-        return tuple({each[:2]: each for each in [*then, *now]}.values())
+        now = [(part, str(each.image_id), each.reason) for part, each in self.account.failed_images]
+        scorer = [each for record in stored for each in record.failed_images]
+        return tuple({each[:2]: each for each in [*scorer, *now]}.values())
 
-    def facts(self, shared: Mapping[str, Any]) -> dict[str, Any]:
+    def metadata(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         """Give what the evaluation was of, and what it cost."""
         return dict(shared) | {
             "title": self.benchmark.title,

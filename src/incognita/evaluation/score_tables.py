@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars
 
-from incognita.evaluation.detector_metrics import BoxSet, Decided
+from incognita.evaluation.detector_metrics import DetectedSet, ThresholdedScores
 from incognita.results.scored_sets import ScoredSet, Scores
 
 
-def box_frame(sets: Sequence[BoxSet], decided: Decided) -> polars.DataFrame:
+def box_frame(sets: Sequence[DetectedSet], decided: ThresholdedScores) -> polars.DataFrame:
     """Give one row per kept box.
 
     Columns: set, group, image_id, x1, y1, x2, y2, predicted, confidence, source_index,
@@ -18,7 +18,7 @@ def box_frame(sets: Sequence[BoxSet], decided: Decided) -> polars.DataFrame:
     return polars.concat([_of_set(each, decided) for each in sets])
 
 
-def _of_set(each: BoxSet, decided: Decided) -> polars.DataFrame:
+def _of_set(each: DetectedSet, decided: ThresholdedScores) -> polars.DataFrame:
     kept, score = each.kept, decided.scores[each.name]
     images = [str(kept.image_ids[k]) for k in kept.image_index]
     names = np.array(kept.classes.names, dtype=object)

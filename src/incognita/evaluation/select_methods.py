@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from incognita.calls import parse_call, split_calls
-from incognita.containers.needs import GramRows, Needs, Numerators, Probe, RankOneRemoved
+from incognita.containers.needs import (
+    ExtraOutput,
+    GramRows,
+    LogitsWithoutTopDirection,
+    Needs,
+    Numerators,
+)
 from incognita.errors import InvalidDataError
 from incognita.methods import list_methods, load_method
 from incognita.methods.method import Method
@@ -20,7 +26,7 @@ _MAPPING = "give a mapping of names to methods, such as {'first': …, 'second':
 
 
 @dataclass(frozen=True)
-class Asked:
+class SelectedMethods:
     """The methods to run by name, and why the others of `all` are not."""
 
     methods: Mapping[str, Method]
@@ -28,7 +34,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Offer:
+class Capabilities:
     """What a model and a benchmark can give to methods.
 
     Args:
@@ -62,7 +68,7 @@ class Offer:
     has_latent: bool = False
     has_shortcuts: bool = False
 
-    def lacks(self, method: Method) -> str | None:
+    def missing_for(self, method: Method) -> str | None:
         """Say what a method needs that is not there, or None."""
         needs = method.all_needs
         has_images = self.has_train or self.has_validation
@@ -80,7 +86,7 @@ class Offer:
         for flag, is_there, what in checks:
             if needs & flag and not is_there:
                 return what
-        return next((lack for p in method.probes() if (lack := self._lacks_probe(p))), None)
+        return next((lack for p in method.extra_outputs() if (lack := self._lacks_probe(p))), None)
 
     def _members_in_words(self) -> str:
         if self.is_of_boxes:
@@ -96,14 +102,16 @@ class Offer:
             return self.has_train_labels, "the classes of the training images"
         return self.has_validation_labels, "the classes of the validation images"
 
-    def _lacks_probe(self, probe: Probe) -> str | None:
+    def _lacks_probe(self, extra: ExtraOutput) -> str | None:
         if self.is_of_boxes:
-            what = "back to the input" if probe.backwards else "with changed maps"
+            what = "back to the input" if extra.backwards else "with changed maps"
             return f"a pass of its own {what}, which is made of images, not of boxes"
-        is_numerator = getattr(probe, "objective", "") == "numerator"
-        if (isinstance(probe, Numerators) or is_numerator) and not self.has_numerators:
+        is_numerator = getattr(extra, "objective", "") == "numerator"
+        if (isinstance(extra, Numerators) or is_numerator) and not self.has_numerators:
             return "a network whose logits are a quotient (wrap it with numerator=…)"
-        wanted = 2 if isinstance(probe, RankOneRemoved) else int(isinstance(probe, GramRows))
+        wanted = (
+            2 if isinstance(extra, LogitsWithoutTopDirection) else int(isinstance(extra, GramRows))
+        )
         return _layers_in_words(wanted) if self.n_layers < wanted else None
 
 
@@ -111,7 +119,7 @@ def _layers_in_words(n: int) -> str:
     return "maps of an inner layer" if n == 1 else f"maps of {n} inner layers"
 
 
-def ask(methods: Methods, offer: Offer) -> Asked:
+def select_methods(methods: Methods, offer: Capabilities) -> SelectedMethods:
     """Make the methods that were asked for.
 
     `all` means every registered method the model can feed; the others are reported with the
@@ -120,19 +128,19 @@ def ask(methods: Methods, offer: Offer) -> Asked:
     given = _given(methods)
     if given == ["all"]:
         made = {name: load_method(name) for name in list_methods()}
-        lacking = {name: why for name, m in made.items() if (why := offer.lacks(m))}
+        lacking = {name: why for name, m in made.items() if (why := offer.missing_for(m))}
         skipped = {name: f"needs {why}" for name, why in lacking.items()}
-        return Asked({n: m for n, m in made.items() if n not in skipped}, skipped)
+        return SelectedMethods({n: m for n, m in made.items() if n not in skipped}, skipped)
     named = dict(_named(given))
     if not named:
         raise InvalidDataError("No method was named; name one, or all.")
     for name, method in named.items():
-        if why := offer.lacks(method):
+        if why := offer.missing_for(method):
             raise InvalidDataError(
                 f"{name} needs {why}; there is none here. These still work: "
-                f"{', '.join(ask('all', offer).methods)}."
+                f"{', '.join(select_methods('all', offer).methods)}."
             )
-    return Asked(named, {})
+    return SelectedMethods(named, {})
 
 
 def _given(methods: Methods) -> list[Any] | Mapping[str, Any]:
@@ -155,7 +163,7 @@ def _named(given: list[Any] | Mapping[str, Any]) -> Iterator[tuple[str, Method]]
         raise InvalidDataError("all was named beside others; write all alone, or names.")
     seen = set()
     for each in given:
-        method = make(each) if isinstance(each, str) else _checked(each)
+        method = parse_method(each) if isinstance(each, str) else _checked(each)
         name = each if isinstance(each, str) else _checked_title(method.title.lower())
         if name in seen:
             way = "name each method once" if isinstance(each, str) else _MAPPING
@@ -186,12 +194,12 @@ def _checked_title(name: Any) -> str:
     return name
 
 
-def make(text: str) -> Method:
+def parse_method(text: str) -> Method:
     """Make a method from its name, with parameters in brackets where some are given.
 
-    >>> make("knn(k=10)").k
+    >>> parse_method("knn(k=10)").k
     10
-    >>> make("react(percentile=95)+knn(k=10)").then.k
+    >>> parse_method("react(percentile=95)+knn(k=10)").scorer.k
     10
     """
     calls = [parse_call(part, kind="method", example=_EXAMPLE) for part in split_calls(text, "+")]

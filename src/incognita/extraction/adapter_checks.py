@@ -10,14 +10,14 @@ from torch import Tensor
 
 from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError
-from incognita.models.detector import Detector, DetectorForward, FoundBoxes, check_classes
+from incognita.models.detector import Detector, DetectorForward, ImageDetections, check_classes
 
 # how far a head may be from the recorded logits: parts of each, of the largest, of what is summed
 _RELATIVE, _ABSOLUTE, _ROUNDING = 1e-3, 1e-2, 1e-5
 Shape = tuple[int | None, bool]  # the width of features and whether there is background
 
 
-class FoundChecks:
+class AdapterChecks:
     """Refuses boxes that cannot be what the detector says of itself.
 
     Whether the heads give the logits is looked at once, for the first boxes of a run.
@@ -47,7 +47,7 @@ class FoundChecks:
         if is_wrong:
             raise InvalidDataError(f"{self._detector.name} {what}; correct its forward.")
 
-    def _check_columns(self, image: FoundBoxes) -> None:
+    def _check_columns(self, image: ImageDetections) -> None:
         n = len(image.xyxy)
         for name, column in image._asdict().items():
             if column is not None:
@@ -68,15 +68,15 @@ class FoundChecks:
             f"gave {len(confidence)} boxes of an image, but its max_per_image is "
             f"{rules.max_per_image}",
         )
-        floor = rules.score_floor - torch.finfo(confidence.dtype).eps
+        floor = rules.score_threshold - torch.finfo(confidence.dtype).eps
         below = confidence[confidence.double() < floor].tolist()
         self._refuse(
             bool(below),
-            f"gave a box of confidence {below[0] if below else 0:.3g}, but its score_floor is "
-            f"{rules.score_floor:g}",
+            f"gave a box of confidence {below[0] if below else 0:.3g}, but its score_threshold is "
+            f"{rules.score_threshold:g}",
         )
 
-    def _check_shape(self, image: FoundBoxes) -> None:
+    def _check_shape(self, image: ImageDetections) -> None:
         """Refuse columns that only some images have: what is recorded is one table."""
         width = None if image.features is None else int(image.features.shape[1])
         shape = (width, image.background is not None)
@@ -89,7 +89,7 @@ class FoundChecks:
         self._refuse(shape[1] != before[1], "gave background for some images only")
         self._shape = shape
 
-    def _check_heads(self, images: Sequence[FoundBoxes]) -> None:
+    def _check_heads(self, images: Sequence[ImageDetections]) -> None:
         heads = self._detector.heads
         if not heads:
             return

@@ -15,19 +15,19 @@ from torch import Tensor, nn
 
 from incognita.containers.needs import (
     AdaScaleStep,
+    ExtraOutput,
     GramRows,
     InputStep,
+    LogitsWithoutTopDirection,
     MahalanobisStep,
     Numerators,
-    Probe,
-    RankOneRemoved,
 )
 from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.extraction.feature_maps import gram_rows, pooled, without_largest_direction
 from incognita.extraction.image_loader import Inputs
-from incognita.extraction.settings import LAYERS, OUTPUTS, PassCount, Settings, Wanted
-from incognita.extraction.shards import Columns, Recorded
+from incognita.extraction.settings import LAYERS, OUTPUTS, OutputRequest, PassCount, Settings
+from incognita.extraction.shards import BatchOutputs, Columns
 from incognita.models.classifier import Classifier, Forward
 
 
@@ -129,16 +129,23 @@ def _moved(head: Head, device: torch.device) -> Head:
 
 
 Step = InputStep | AdaScaleStep | MahalanobisStep
-KNOWN_PROBES = (GramRows, Numerators, RankOneRemoved, InputStep, AdaScaleStep, MahalanobisStep)
+KNOWN_PROBES = (
+    GramRows,
+    Numerators,
+    LogitsWithoutTopDirection,
+    InputStep,
+    AdaScaleStep,
+    MahalanobisStep,
+)
 
 
 class ProbedNetwork(Network):
     """A classifier that records whatever is wanted of a batch."""
 
-    def record(self, inputs: Inputs, wanted: Wanted) -> Recorded:
+    def record(self, inputs: Inputs, wanted: OutputRequest) -> BatchOutputs:
         """Run the network on one batch and give the columns of each group."""
         assert isinstance(inputs, Tensor)
-        return Recorded(record(self, inputs.to(self.device, non_blocking=True), wanted))
+        return BatchOutputs(record(self, inputs.to(self.device, non_blocking=True), wanted))
 
 
 def identity_of_classifier(classifier: Classifier) -> dict[str, Any]:
@@ -151,40 +158,42 @@ def identity_of_classifier(classifier: Classifier) -> dict[str, Any]:
     }
 
 
-def check_wanted(wanted: Wanted, *, layers: Sequence[str], name: str) -> None:
+def check_wanted(wanted: OutputRequest, *, layers: Sequence[str], name: str) -> None:
     """Refuse what this network cannot be asked for, before it is run."""
-    for probe in wanted.probes:
-        if not isinstance(probe, KNOWN_PROBES):
+    for extra in wanted.extra_outputs:
+        if not isinstance(extra, KNOWN_PROBES):
             raise InvalidDataError(
-                f"{type(probe).__name__} is no probe that can be recorded; "
+                f"{type(extra).__name__} is no probe that can be recorded; "
                 f"choose one of: {', '.join(each.__name__ for each in KNOWN_PROBES)}."
             )
-        if isinstance(probe, MahalanobisStep) and probe.layer not in layers:
-            raise unknown_name(f"layer of {name}", probe.layer, layers)
-        if isinstance(probe, RankOneRemoved) and len(layers) < 2:
+        if isinstance(extra, MahalanobisStep) and extra.layer not in layers:
+            raise unknown_name(f"layer of {name}", extra.layer, layers)
+        if isinstance(extra, LogitsWithoutTopDirection) and len(layers) < 2:
             raise InvalidDataError(
-                f"RankOneRemoved needs two layers, but {name} records {len(layers)}; "
+                f"LogitsWithoutTopDirection needs two layers, but {name} records {len(layers)}; "
                 f"name more when wrapping the model."
             )
-    if not layers and (wanted.layers or any(isinstance(p, GramRows) for p in wanted.probes)):
+    if not layers and (wanted.layers or any(isinstance(p, GramRows) for p in wanted.extra_outputs)):
         raise InvalidDataError(
             f"Layers are asked for, but {name} records none; name some when wrapping the model."
         )
 
 
-def record(network: Network, inputs: Tensor, wanted: Wanted) -> dict[str, Columns]:
+def record(network: Network, inputs: Tensor, wanted: OutputRequest) -> dict[str, Columns]:
     """Run the network on one batch and give the columns of each group."""
     network.passes = network.passes.plus(PassCount(images=len(inputs)))
     groups = _of_the_base_pass(network, inputs, wanted)
-    for probe in wanted.probes:
-        if isinstance(probe, RankOneRemoved):
-            groups[probe.key] = _without_directions(network, inputs)
+    for extra in wanted.extra_outputs:
+        if isinstance(extra, LogitsWithoutTopDirection):
+            groups[extra.key] = _without_directions(network, inputs)
     return groups
 
 
-def _of_the_base_pass(network: Network, inputs: Tensor, wanted: Wanted) -> dict[str, Columns]:
-    steps = [p for p in wanted.probes if isinstance(p, Step)]
-    plain = [p for p in wanted.probes if isinstance(p, GramRows | Numerators)]
+def _of_the_base_pass(
+    network: Network, inputs: Tensor, wanted: OutputRequest
+) -> dict[str, Columns]:
+    steps = [p for p in wanted.extra_outputs if isinstance(p, Step)]
+    plain = [p for p in wanted.extra_outputs if isinstance(p, GramRows | Numerators)]
     if not (wanted.outputs or wanted.layers or steps or plain):
         return {}
     objectives = {_direction(step): step for step in steps if step.epsilon}
@@ -207,7 +216,7 @@ def _of_the_base_pass(network: Network, inputs: Tensor, wanted: Wanted) -> dict[
     return groups
 
 
-def _without_steps(base: Forward, wanted: Wanted) -> dict[str, Columns]:
+def _without_steps(base: Forward, wanted: OutputRequest) -> dict[str, Columns]:
     groups: dict[str, Columns] = {}
     if wanted.outputs:
         groups[OUTPUTS] = {"logits": base.logits}
@@ -215,11 +224,11 @@ def _without_steps(base: Forward, wanted: Wanted) -> dict[str, Columns]:
             groups[OUTPUTS]["features"] = base.features
     if wanted.layers:
         groups[LAYERS] = {name: pooled(each) for name, each in base.maps.items()}
-    for probe in wanted.probes:
-        if isinstance(probe, GramRows):
-            groups[probe.key] = {n: gram_rows(m, probe.powers) for n, m in base.maps.items()}
-        if isinstance(probe, Numerators):
-            groups[probe.key] = {"h": _present(base.numerators, probe, "numerators")}
+    for extra in wanted.extra_outputs:
+        if isinstance(extra, GramRows):
+            groups[extra.key] = {n: gram_rows(m, extra.powers) for n, m in base.maps.items()}
+        if isinstance(extra, Numerators):
+            groups[extra.key] = {"h": _present(base.numerators, extra, "numerators")}
     return groups
 
 
@@ -287,10 +296,10 @@ def _without_directions(network: Network, inputs: Tensor) -> Columns:
     }
 
 
-def _present(column: Tensor | None, probe: Probe, what: str) -> Tensor:
+def _present(column: Tensor | None, extra: ExtraOutput, what: str) -> Tensor:
     if column is None:
         raise InvalidDataError(
-            f"{type(probe).__name__} needs {what}, but the network gives none; "
+            f"{type(extra).__name__} needs {what}, but the network gives none; "
             f"leave out the method that asks for it, or take a network that has them."
         )
     return column

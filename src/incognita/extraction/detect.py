@@ -34,8 +34,8 @@ def detect(model: Any, images: Any) -> Detections:
     ids = [name if ids.count(name) == 1 else f"{name}#{k}" for k, name in enumerate(ids)]
     dataset = ArrayDataset("images", tuple(ids), _pixels(several))
     extracted = extract_boxes(detector, dataset)
-    if extracted.broken:
-        first = extracted.broken[0]
+    if extracted.failed_images:
+        first = extracted.failed_images[0]
         raise InvalidDataError(f"{first.image_id} cannot be looked at: {first.reason}.")
     return extracted.outputs.detections
 

@@ -13,28 +13,28 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from incognita.containers.needs import PerturbedCopy
+from incognita.containers.needs import PerturbedLayers
 from incognita.errors import InvalidDataError
-from incognita.extraction.adapter_checks import FoundChecks
+from incognita.extraction.adapter_checks import AdapterChecks
 from incognita.extraction.classifier_pass import exact_on, restoring
 from incognita.extraction.feature_maps import pool_boxes
 from incognita.extraction.image_loader import Inputs
-from incognita.extraction.settings import LAYERS, OUTPUTS, PassCount, Settings, Wanted
-from incognita.extraction.shards import Columns, Recorded
-from incognita.models.detector import Detector, DetectorForward, FoundBoxes, Prepared
+from incognita.extraction.settings import LAYERS, OUTPUTS, OutputRequest, PassCount, Settings
+from incognita.extraction.shards import BatchOutputs, Columns
+from incognita.models.detector import Detector, DetectorForward, ImageDetections, PreprocessedImage
 
 PLACE = "place"  # the boxes again in every group, so that groups recorded apart can be compared
 
 
-def check_boxes_wanted(detector: Detector, wanted: Wanted, settings: Settings) -> None:
+def check_boxes_wanted(detector: Detector, wanted: OutputRequest, settings: Settings) -> None:
     """Refuse what a detector cannot be asked for, before it is run."""
     refuse_half_precision(settings)
-    for probe in wanted.probes:
-        if not isinstance(probe, PerturbedCopy):
+    for extra in wanted.extra_outputs:
+        if not isinstance(extra, PerturbedLayers):
             raise InvalidDataError(
-                f"{type(probe).__name__} cannot be recorded of boxes; PerturbedCopy can."
+                f"{type(extra).__name__} cannot be recorded of boxes; PerturbedLayers can."
             )
-    if (wanted.layers or wanted.probes) and not detector.layers:
+    if (wanted.layers or wanted.extra_outputs) and not detector.layers:
         raise InvalidDataError(
             f"Layers are asked for, but {detector.name} records none; name some when wrapping it."
         )
@@ -76,9 +76,9 @@ class DetectorNetwork:
         detector.module.to(self.device)
         self._pixel_std = detector.pixel_std.to(self.device, torch.float32).view(1, -1, 1, 1)
         self.passes = PassCount()
-        self._checks = FoundChecks(detector)
+        self._checks = AdapterChecks(detector)
 
-    def record(self, inputs: Inputs, wanted: Wanted) -> Recorded:
+    def record(self, inputs: Inputs, wanted: OutputRequest) -> BatchOutputs:
         """Run the detector on a batch and give the columns of each group, image by image."""
         assert isinstance(inputs, tuple)
         self.passes = self.passes.plus(PassCount(images=len(inputs)))
@@ -90,7 +90,7 @@ class DetectorNetwork:
         images = [found[k] for k in range(len(inputs))]
         groups = {group: _joined([image[group] for image in images]) for group in wanted}
         counts = tuple(len(next(iter(next(iter(i.values())).values()))) for i in images)
-        return Recorded(groups, counts)
+        return BatchOutputs(groups, counts)
 
     def exact(self) -> AbstractContextManager[None]:
         """Make CUDA compute the same in every run."""
@@ -101,9 +101,9 @@ class DetectorNetwork:
         self._restore()
 
     def _of_one_shape(
-        self, batch: Tensor, sizes: Sequence[tuple[int, int]], wanted: Wanted
+        self, batch: Tensor, sizes: Sequence[tuple[int, int]], wanted: OutputRequest
     ) -> list[dict[str, Columns]]:
-        copies = [probe for probe in wanted.probes if isinstance(probe, PerturbedCopy)]
+        copies = [extra for extra in wanted.extra_outputs if isinstance(extra, PerturbedLayers)]
         with torch.set_grad_enabled(bool(copies)):
             watched = batch.detach().requires_grad_() if copies else batch
             out = self._forward(watched, sizes, layers=wanted.layers)
@@ -135,23 +135,23 @@ class DetectorNetwork:
         return gradient
 
 
-def _loss(image: FoundBoxes) -> Tensor:
+def _loss(image: ImageDetections) -> Tensor:
     return -log_softmax(image.logits, dim=1).gather(1, image.class_ids[:, None]).sum()
 
 
-def _by_shape(inputs: Sequence[Prepared]) -> list[list[int]]:
+def _by_shape(inputs: Sequence[PreprocessedImage]) -> list[list[int]]:
     shapes: dict[torch.Size, list[int]] = {}
     for place, each in enumerate(inputs):
         shapes.setdefault(each.pixels.shape, []).append(place)
     return list(shapes.values())
 
 
-def _base_groups(out: DetectorForward, wanted: Wanted) -> dict[str, Columns]:
+def _base_groups(out: DetectorForward, wanted: OutputRequest) -> dict[str, Columns]:
     groups: dict[str, Columns] = {}
     if wanted.outputs:
         groups[OUTPUTS] = {
             name: torch.cat([getattr(image, name) for image in out.images])
-            for name in FoundBoxes._fields
+            for name in ImageDetections._fields
             if name != "rois" and all(getattr(image, name) is not None for image in out.images)
         }
     if wanted.layers:

@@ -15,7 +15,7 @@ from torch import Tensor
 from incognita.containers.boxes import Detections
 from incognita.containers.classes import Classes, Role
 from incognita.containers.dataset import Dataset
-from incognita.containers.needs import Probe
+from incognita.containers.needs import ExtraOutput
 from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
 from incognita.errors import InvalidDataError
 from incognita.extraction.classifier_pass import check_wanted
@@ -27,13 +27,13 @@ from incognita.extraction.settings import (
     LAYERS,
     OUTPUTS,
     BrokenImage,
+    OutputRequest,
     PassCount,
     Settings,
     ShardJob,
-    Wanted,
 )
-from incognita.extraction.shards import Joined, Progress, join
-from incognita.extraction.store import HeldShards, OutputStore, StoredShards
+from incognita.extraction.shards import JoinedShards, Progress, join
+from incognita.extraction.store import MemoryShards, OutputStore, StoredShards
 from incognita.extraction.workers import Task, run_in_workers
 from incognita.models.classifier import Classifier
 from incognita.models.detector import Detector
@@ -47,7 +47,7 @@ class Extracted(Generic[Outputs]):
 
     Args:
         outputs: What was recorded of the images that could be used, in the order of the dataset.
-        broken: The other images.
+        failed_images: The other images.
         passes: How often the network was run; what was found in the store cost none.
         seconds: From the call to the outputs.
         n_bytes: Size of the columns.
@@ -55,7 +55,7 @@ class Extracted(Generic[Outputs]):
     """
 
     outputs: Outputs
-    broken: tuple[BrokenImage, ...]
+    failed_images: tuple[BrokenImage, ...]
     passes: PassCount
     seconds: float
     n_bytes: int
@@ -64,7 +64,7 @@ class Extracted(Generic[Outputs]):
 
 def record(
     task: Task,
-    outputs_of: Callable[[Joined], Outputs],
+    outputs_of: Callable[[JoinedShards], Outputs],
     store: OutputStore | None,
     on_progress: Progress | None,
 ) -> Extracted[Outputs]:
@@ -74,7 +74,9 @@ def record(
     outputs = outputs_of(joined)
     return Extracted(
         outputs,
-        tuple(BrokenImage(task.dataset.image_ids[k], why) for k, why in joined.broken.items()),
+        tuple(
+            BrokenImage(task.dataset.image_ids[k], why) for k, why in joined.failed_images.items()
+        ),
         passes,
         perf_counter() - start,
         joined.n_bytes,
@@ -84,7 +86,7 @@ def record(
 
 def _record_shards(
     task: Task, store: OutputStore | None, on_progress: Progress | None
-) -> tuple[Joined, PassCount]:
+) -> tuple[JoinedShards, PassCount]:
     """Give every column of every image, running the model only for what the store lacks."""
     with tempfile.TemporaryDirectory(prefix="incognita-") as temporary:
         if store is None and task.settings.workers > 1:
@@ -94,7 +96,9 @@ def _record_shards(
         return join(shards, task.n_shards, list(task.wanted)), passes
 
 
-def _run_missing(task: Task, shards: StoredShards | HeldShards, on_progress: Progress) -> PassCount:
+def _run_missing(
+    task: Task, shards: StoredShards | MemoryShards, on_progress: Progress
+) -> PassCount:
     jobs = []
     n_images = len(task.dataset.image_ids)
     for index in range(task.n_shards):
@@ -122,7 +126,7 @@ def extract_boxes(
     detector: Detector,
     dataset: Dataset,
     *,
-    probes: Sequence[Probe] = (),
+    extra_outputs: Sequence[ExtraOutput] = (),
     layers: bool = False,
     settings: Settings = Settings(),  # noqa: B008 - it is frozen
     store: OutputStore | None = None,
@@ -132,19 +136,19 @@ def extract_boxes(
 
     The dataset is cut into shards of 64 images. With a store each finished shard is kept, and a
     later call runs the network only for what is missing. An image that cannot be read, or for
-    which the network gives no finite number, is listed in `broken` and is not among the images.
+    which the network gives no finite number, is listed in `failed_images` and left out.
 
     Args:
         detector: What is run; it is left as it is.
         dataset: The images.
-        probes: What to record beside boxes, logits and features.
+        extra_outputs: What to record beside boxes, logits and features.
         layers: Whether to record the detector's layers, pooled over each box.
         settings: How to run it.
         store: Where to find and keep outputs.
         on_progress: Is told the number of images after every batch, and of every shard found.
     """
-    unique = {probe.key: probe for probe in probes}
-    wanted = Wanted(layers=layers, probes=tuple(unique.values()))
+    unique = {extra.key: extra for extra in extra_outputs}
+    wanted = OutputRequest(layers=layers, extra_outputs=tuple(unique.values()))
     check_boxes_wanted(detector, wanted, settings)
     task = Task(detector, dataset, wanted, settings)
     return record(task, partial(_detector_outputs, detector, dataset, wanted), store, on_progress)
@@ -161,7 +165,7 @@ def classes_of(detector: Detector) -> Classes:
 
 
 def _detector_outputs(
-    detector: Detector, dataset: Dataset, wanted: Wanted, joined: Joined
+    detector: Detector, dataset: Dataset, wanted: OutputRequest, joined: JoinedShards
 ) -> DetectorOutputs:
     image_ids = [str(dataset.image_ids[row]) for row in joined.rows]
     columns = joined.columns[OUTPUTS] if joined.rows else _no_columns(detector)
@@ -170,12 +174,14 @@ def _detector_outputs(
     offsets = np.concatenate([[0], np.cumsum(joined.counts, dtype=np.int64)])
     detections = Detections(image_ids, offsets.astype(np.int64), classes=classes, **found)
     groups = {group: _same_boxes(joined.columns[group], found["xyxy"]) for group in wanted}
-    probes = {
-        f"{probe.key}/{name}": column
-        for probe in wanted.probes
-        for name, column in groups[probe.key].items()
+    extra_outputs = {
+        f"{extra.key}/{name}": column
+        for extra in wanted.extra_outputs
+        for name, column in groups[extra.key].items()
     }
-    return DetectorOutputs(detections, detector.heads, groups.get(LAYERS) or None, probes or None)
+    return DetectorOutputs(
+        detections, detector.heads, groups.get(LAYERS) or None, extra_outputs or None
+    )
 
 
 def _same_boxes(columns: Mapping[str, Tensor], xyxy: np.ndarray) -> dict[str, Tensor]:
@@ -206,7 +212,7 @@ def extract(
     classifier: Classifier,
     dataset: Dataset,
     *,
-    probes: Sequence[Probe] = (),
+    extra_outputs: Sequence[ExtraOutput] = (),
     layers: bool = False,
     settings: Settings = Settings(),  # noqa: B008 - it is frozen
     store: OutputStore | None = None,
@@ -216,19 +222,19 @@ def extract(
 
     The dataset is cut into shards of 512 images. With a store each finished shard is kept, and a
     later call runs the network only for what is missing. An image that cannot be read, or for
-    which the network gives no finite number, is listed in `broken` and has no row.
+    which the network gives no finite number, is listed in `failed_images` and has no row.
 
     Args:
         classifier: What is run; it is left as it is.
         dataset: The images.
-        probes: What to record beside logits and features.
+        extra_outputs: What to record beside logits and features.
         layers: Whether to record the pooled maps of the classifier's layers.
         settings: How to run it.
         store: Where to find and keep outputs.
         on_progress: Is told the number of images after every batch, and of every shard found.
     """
-    unique = {probe.key: probe for probe in probes}
-    wanted = Wanted(layers=layers, probes=tuple(unique.values()))
+    unique = {extra.key: extra for extra in extra_outputs}
+    wanted = OutputRequest(layers=layers, extra_outputs=tuple(unique.values()))
     check_wanted(wanted, layers=classifier.layers, name=classifier.name)
     task = Task(classifier, dataset, wanted, settings)
     return record(
@@ -237,16 +243,16 @@ def extract(
 
 
 def _classifier_outputs(
-    classifier: Classifier, dataset: Dataset, wanted: Wanted, joined: Joined
+    classifier: Classifier, dataset: Dataset, wanted: OutputRequest, joined: JoinedShards
 ) -> ClassifierOutputs:
     if not joined.rows:
         return ClassifierOutputs.empty(len(classifier.class_names), classifier.head)
     rows = list(joined.rows)
     labels = None if dataset.labels is None else torch.as_tensor(dataset.labels[rows]).long()
-    probes: dict[str, Tensor] = {
-        f"{probe.key}/{name}": column
-        for probe in wanted.probes
-        for name, column in joined.columns[probe.key].items()
+    extra_outputs: dict[str, Tensor] = {
+        f"{extra.key}/{name}": column
+        for extra in wanted.extra_outputs
+        for name, column in joined.columns[extra.key].items()
     }
     return ClassifierOutputs(
         tuple(dataset.image_ids[row] for row in rows),
@@ -255,5 +261,5 @@ def _classifier_outputs(
         labels,
         classifier.head,
         joined.columns.get(LAYERS),
-        probes or None,
+        extra_outputs or None,
     )

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from incognita.containers.dataset import Dataset
-from incognita.extraction.settings import CLASSIFIER_UNIT, ShardJob, Unit
-from incognita.models.detector import Prepared
+from incognita.extraction.settings import CLASSIFIER_UNIT, ShardJob, ShardLayout
+from incognita.models.detector import PreprocessedImage
 
-Inputs = Tensor | tuple[Prepared, ...]
+Inputs = Tensor | tuple[PreprocessedImage, ...]
 _AHEAD = 2  # batches in the making while the network works on one
 _IMAGES_PER_TASK = 16
 LONGEST_REASON = 300
@@ -29,14 +29,14 @@ class LoadedBatch:
         rows: Places in the dataset of the images that could be read.
         inputs: What the network takes: one tensor, or images of several sizes; None where no image
             could be read.
-        broken: Why the image at a place could not be read.
+        failed_images: Why the image at a place could not be read.
         is_last: Whether the shard ends with this batch.
     """
 
     job: ShardJob
     rows: tuple[int, ...]
     inputs: Inputs | None
-    broken: Mapping[int, str]
+    failed_images: Mapping[int, str]
     is_last: bool
 
 
@@ -55,7 +55,7 @@ class Loader:
 
     dataset: Dataset
     preprocess: Callable[[np.ndarray], Any]
-    unit: Unit
+    unit: ShardLayout
     threads: int
     pin: bool = False
 
@@ -88,15 +88,15 @@ class Loader:
         read = [result for part in readers.map(self._read_all, parts) for result in part]
         results = _same_shaped(dict(zip(rows, read, strict=True)))
         inputs = {row: each for row, each in results.items() if not isinstance(each, str)}
-        broken = {row: each for row, each in results.items() if isinstance(each, str)}
+        failed_images = {row: each for row, each in results.items() if isinstance(each, str)}
         joined = self._joined(list(inputs.values())) if inputs else None
         is_last = rows.stop == self._rows_of(job.shard).stop
-        return LoadedBatch(job, tuple(inputs), joined, broken, is_last)
+        return LoadedBatch(job, tuple(inputs), joined, failed_images, is_last)
 
-    def _read_all(self, rows: range) -> list[Tensor | Prepared | str]:
+    def _read_all(self, rows: range) -> list[Tensor | PreprocessedImage | str]:
         return [self._read(row) for row in rows]
 
-    def _read(self, row: int) -> Tensor | Prepared | str:
+    def _read(self, row: int) -> Tensor | PreprocessedImage | str:
         """Give what the network takes for one image, or the reason why there is nothing."""
         try:
             image = self.dataset.load(row)
@@ -107,12 +107,12 @@ class Loader:
             return f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST_REASON]
         if inputs is None:
             return fault
-        if not isinstance(inputs, Tensor | Prepared):
+        if not isinstance(inputs, Tensor | PreprocessedImage):
             return f"preprocess gave {type(inputs).__name__}, not a tensor"
         return inputs
 
-    def _joined(self, inputs: Sequence[Tensor | Prepared]) -> Inputs:
-        prepared = tuple(each for each in inputs if isinstance(each, Prepared))
+    def _joined(self, inputs: Sequence[Tensor | PreprocessedImage]) -> Inputs:
+        prepared = tuple(each for each in inputs if isinstance(each, PreprocessedImage))
         if prepared:
             return prepared
         batch = torch.stack([each for each in inputs if isinstance(each, Tensor)])
@@ -121,7 +121,7 @@ class Loader:
         return batch.pin_memory() if self.pin else batch
 
 
-def n_shards(n_images: int, unit: Unit = CLASSIFIER_UNIT) -> int:
+def n_shards(n_images: int, unit: ShardLayout = CLASSIFIER_UNIT) -> int:
     """Give the number of shards.
 
     >>> n_shards(0), n_shards(512), n_shards(513)
@@ -130,7 +130,7 @@ def n_shards(n_images: int, unit: Unit = CLASSIFIER_UNIT) -> int:
     return -(-n_images // unit.shard_size)
 
 
-def shard_rows(index: int, n_images: int, unit: Unit = CLASSIFIER_UNIT) -> range:
+def shard_rows(index: int, n_images: int, unit: ShardLayout = CLASSIFIER_UNIT) -> range:
     """Give the places of a shard's images.
 
     >>> shard_rows(1, 600)
@@ -150,8 +150,8 @@ def _fault(image: object) -> str:
 
 
 def _same_shaped(
-    results: dict[int, Tensor | Prepared | str],
-) -> dict[int, Tensor | Prepared | str]:
+    results: dict[int, Tensor | PreprocessedImage | str],
+) -> dict[int, Tensor | PreprocessedImage | str]:
     """Mark the tensors that cannot stand in one batch with the others."""
     shapes = Counter(each.shape for each in results.values() if isinstance(each, Tensor))
     if len(shapes) < 2:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import Probe
+from incognita.containers.needs import ExtraOutput
 from incognita.errors import InvalidDataError
 
 OUTPUTS = "outputs"
@@ -48,15 +48,17 @@ class Settings:
             )
 
 
-class Unit(NamedTuple):
+class ShardLayout(NamedTuple):
     """How a kind of model is run by default: images per shard and per call."""
 
     shard_size: int
     batch_size: int
 
 
-CLASSIFIER_UNIT = Unit(512, 128)
-DETECTOR_UNIT = Unit(64, 1)  # a box may carry thousands of numbers, and an image a hundred boxes
+CLASSIFIER_UNIT = ShardLayout(512, 128)
+DETECTOR_UNIT = ShardLayout(
+    64, 1
+)  # a box may carry thousands of numbers, and an image a hundred boxes
 
 
 def _check_device(name: str) -> None:
@@ -108,16 +110,16 @@ class BrokenImage:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class OutputRequest:
     """The column groups to record: each is stored, found and made anew on its own.
 
-    >>> list(Wanted(layers=True))
+    >>> list(OutputRequest(layers=True))
     ['outputs', 'layers']
     """
 
     outputs: bool = True
     layers: bool = False
-    probes: tuple[Probe, ...] = ()
+    extra_outputs: tuple[ExtraOutput, ...] = ()
 
     def __iter__(self) -> Iterator[str]:
         """Give the names of the groups."""
@@ -125,14 +127,14 @@ class Wanted:
             yield OUTPUTS
         if self.layers:
             yield LAYERS
-        yield from (probe.key for probe in self.probes)
+        yield from (extra.key for extra in self.extra_outputs)
 
-    def only(self, groups: frozenset[str]) -> "Wanted":
+    def only(self, groups: frozenset[str]) -> "OutputRequest":
         """Keep some of the groups."""
-        return Wanted(
+        return OutputRequest(
             self.outputs and OUTPUTS in groups,
             self.layers and LAYERS in groups,
-            tuple(probe for probe in self.probes if probe.key in groups),
+            tuple(extra for extra in self.extra_outputs if extra.key in groups),
         )
 
 
@@ -150,11 +152,11 @@ class ShardGroup:
     Args:
         rows: Places in the dataset of the images that have a row, rising.
         columns: Their rows; a group of which every image is broken has no column.
-        broken: Why the image at a place has no row.
+        failed_images: Why the image at a place has no row.
         counts: How many rows each image has in the columns; None where each has one.
     """
 
     rows: tuple[int, ...]
     columns: Mapping[str, Tensor]
-    broken: Mapping[int, str] = field(default_factory=dict)
+    failed_images: Mapping[int, str] = field(default_factory=dict)
     counts: tuple[int, ...] | None = None

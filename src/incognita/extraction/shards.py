@@ -18,21 +18,21 @@ from incognita.extraction.image_loader import (
     LoadedBatch,
     Loader,
 )
-from incognita.extraction.settings import PassCount, ShardGroup, ShardJob, Wanted
-from incognita.extraction.store import HeldShards, StoredShards
+from incognita.extraction.settings import OutputRequest, PassCount, ShardGroup, ShardJob
+from incognita.extraction.store import MemoryShards, StoredShards
 
 JOINED_IN_MEMORY = 2**30  # bytes of a column; a larger one lies in a file that memory can forget
 Counts = dict[int, int]  # rows of each image that is there
 
 
 @dataclass(frozen=True, eq=False)
-class Joined:
+class JoinedShards:
     """The images of all shards that every group has, and how many rows each of them has."""
 
     rows: tuple[int, ...]
     counts: tuple[int, ...]
     columns: Mapping[str, Mapping[str, Tensor]]
-    broken: Mapping[int, str]
+    failed_images: Mapping[int, str]
 
     @property
     def n_bytes(self) -> int:
@@ -40,25 +40,25 @@ class Joined:
         return sum(c.nbytes for columns in self.columns.values() for c in columns.values())
 
 
-def join(shards: StoredShards | HeldShards, n: int, groups: list[str]) -> Joined:
+def join(shards: StoredShards | MemoryShards, n: int, groups: list[str]) -> JoinedShards:
     """Load and join `n` shards of several groups.
 
     Memory beyond the result is that of one shard, and a result beyond `JOINED_IN_MEMORY` lies in
     an unnamed file beside the shards: 1.28 million rows of 2048 features take 10 GB of disk.
     """
     kept = [_in_all([shards.rows(index, group) for group in groups]) for index in range(n)]
-    broken: dict[int, str] = {}
+    failed_images: dict[int, str] = {}
     columns: dict[str, dict[str, Tensor]] = {}
     for group in groups:
         table = _Table(sum(sum(counts.values()) for counts in kept), shards.folder)
         for index in range(n):
             shard = shards.read(index, group)
             table.add(shard, kept[index])
-            broken = {**shard.broken, **broken}
+            failed_images = {**shard.failed_images, **failed_images}
         columns[group] = table.columns
     rows = tuple(row for part in kept for row in part)
     counts = tuple(count for part in kept for count in part.values())
-    return Joined(rows, counts, columns, dict(sorted(broken.items())))
+    return JoinedShards(rows, counts, columns, dict(sorted(failed_images.items())))
 
 
 def _in_all(groups: list[Counts]) -> Counts:
@@ -124,7 +124,7 @@ Commit = Callable[[int, str, ShardGroup], None]
 Progress = Callable[[int], None]
 
 
-class Recorded(NamedTuple):
+class BatchOutputs(NamedTuple):
     """The columns of each group for one batch; `counts` as in `ShardGroup`."""
 
     groups: dict[str, Columns]
@@ -137,7 +137,7 @@ class Runnable(Protocol):
 
     passes: PassCount
 
-    def record(self, inputs: Inputs, wanted: Wanted) -> Recorded:
+    def record(self, inputs: Inputs, wanted: OutputRequest) -> BatchOutputs:
         """Run it on a batch and give the columns of each group."""
 
     def exact(self) -> AbstractContextManager[None]:
@@ -160,7 +160,7 @@ class ShardRunner:
 
     network: Runnable
     loader: Loader
-    wanted: Wanted
+    wanted: OutputRequest
     turn: AbstractContextManager[object]
 
     def run(self, jobs: Iterable[ShardJob], commit: Commit, on_progress: Progress) -> None:
@@ -174,11 +174,11 @@ class ShardRunner:
                     for group, draft in drafts.items():
                         commit(batch.job.shard, group, draft.finished())
                     drafts = {}
-                on_progress(len(batch.rows) + len(batch.broken))
+                on_progress(len(batch.rows) + len(batch.failed_images))
 
     def _add(self, batch: LoadedBatch, drafts: dict[str, "_Draft"]) -> None:
         for draft in drafts.values():
-            draft.broken |= batch.broken
+            draft.failed_images |= batch.failed_images
         if batch.inputs is not None:
             self._add_rows(batch.rows, batch.inputs, drafts)
 
@@ -198,7 +198,7 @@ class ShardRunner:
                     self._add_rows(rows[k : k + 1], inputs[k : k + 1], drafts)
                 return
             for draft in drafts.values():
-                draft.broken[rows[0]] = _failure(error)
+                draft.failed_images[rows[0]] = _failure(error)
             return
         for group, columns in groups.items():
             drafts[group].add(rows, columns, counts)
@@ -210,7 +210,7 @@ class _Draft:
 
     rows: list[int] = field(default_factory=list)
     parts: list[Columns] = field(default_factory=list)
-    broken: dict[int, str] = field(default_factory=dict)
+    failed_images: dict[int, str] = field(default_factory=dict)
     counts: list[int] | None = None
 
     def add(
@@ -225,7 +225,7 @@ class _Draft:
             wrong = torch.zeros(len(rows), dtype=torch.bool)
             wrong[image_of_row[~is_finite]] = True
             for k in (is_kept & wrong).nonzero().flatten().tolist():
-                self.broken[rows[k]] = f"{name} of the network is not finite"
+                self.failed_images[rows[k]] = f"{name} of the network is not finite"
             is_kept &= ~wrong
         if not is_kept.any():
             return
@@ -243,7 +243,9 @@ class _Draft:
         names = self.parts[0] if self.parts else {}
         columns = {name: torch.cat([part[name] for part in self.parts]) for name in names}
         counts = None if self.counts is None else tuple(self.counts)
-        return ShardGroup(tuple(self.rows), columns, dict(sorted(self.broken.items())), counts)
+        return ShardGroup(
+            tuple(self.rows), columns, dict(sorted(self.failed_images.items())), counts
+        )
 
 
 def _is_of_the_run(error: Exception) -> bool:

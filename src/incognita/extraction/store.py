@@ -24,7 +24,7 @@ from torch import Tensor
 
 from incognita._version import __version__
 from incognita.containers.dataset import Dataset
-from incognita.extraction.settings import Settings, ShardGroup, Unit
+from incognita.extraction.settings import Settings, ShardGroup, ShardLayout
 
 FORMAT = 1
 _ROWS = "rows"
@@ -45,7 +45,7 @@ class OutputStore:
         identity: Mapping[str, Any],
         dataset: Dataset,
         settings: Settings,
-        unit: Unit,
+        unit: ShardLayout,
     ) -> "StoredShards":
         """Find or make the folder for one model, dataset and way of running.
 
@@ -100,7 +100,7 @@ class StoredShards:
         tensors[_ROWS] = torch.tensor(shard.rows, dtype=torch.int32)
         if shard.counts is not None:
             tensors[_COUNTS] = torch.tensor(shard.counts, dtype=torch.int32)
-        note = {"broken": list(shard.broken.items()), "checksum": _checksum(tensors)}
+        note = {"broken": list(shard.failed_images.items()), "checksum": _checksum(tensors)}
         draft = path.with_suffix(f".{os.getpid()}.draft")
         try:
             save_file(tensors, draft, metadata={_NOTE: json.dumps(note)})
@@ -129,7 +129,7 @@ class StoredShards:
         return self.folder / name / f"{index:05d}.safetensors"
 
 
-class HeldShards:
+class MemoryShards:
     """The same in memory, for whoever gives no store. A group can be read once: it is let go."""
 
     folder = None

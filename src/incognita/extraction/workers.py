@@ -30,14 +30,14 @@ from incognita.extraction.image_loader import Loader, n_shards
 from incognita.extraction.settings import (
     CLASSIFIER_UNIT,
     DETECTOR_UNIT,
+    OutputRequest,
     PassCount,
     Settings,
     ShardJob,
-    Unit,
-    Wanted,
+    ShardLayout,
 )
 from incognita.extraction.shards import Progress, Runnable, ShardRunner
-from incognita.extraction.store import HeldShards, OutputStore, StoredShards
+from incognita.extraction.store import MemoryShards, OutputStore, StoredShards
 from incognita.models.classifier import Classifier
 from incognita.models.detector import Detector, finds_objects
 from incognita.models.fingerprints import importable, source_of
@@ -50,11 +50,11 @@ class Task(NamedTuple):
 
     model: Classifier | Detector
     dataset: Dataset
-    wanted: Wanted
+    wanted: OutputRequest
     settings: Settings
 
     @property
-    def unit(self) -> Unit:
+    def unit(self) -> ShardLayout:
         """Images per shard and per call of the network."""
         unit = DETECTOR_UNIT if finds_objects(self.model) else CLASSIFIER_UNIT
         return unit._replace(batch_size=self.settings.batch_size or unit.batch_size)
@@ -64,10 +64,10 @@ class Task(NamedTuple):
         """How many shards the dataset has."""
         return n_shards(len(self.dataset.image_ids), self.unit)
 
-    def shards(self, store: OutputStore | None) -> "StoredShards | HeldShards":
+    def shards(self, store: OutputStore | None) -> "StoredShards | MemoryShards":
         """Open the place where the shards are or will be."""
         if store is None:
-            return HeldShards()
+            return MemoryShards()
         if finds_objects(self.model):
             identity = identity_of_detector(self.model)
         else:

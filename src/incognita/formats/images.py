@@ -53,16 +53,16 @@ class ContentHashes:
     def _of(self, path: str) -> str:
         full = f"{self.root}/{path}"
         try:
-            facts = os.stat(full)  # noqa: PTH116 - a million paths
+            metadata = os.stat(full)  # noqa: PTH116 - a million paths
             known = self.known.get(path)
-            if known and known[:2] == (facts.st_size, facts.st_mtime_ns):
+            if known and known[:2] == (metadata.st_size, metadata.st_mtime_ns):
                 return known.content
             with open(full, "rb") as stream:  # noqa: PTH123 - a million paths
                 content = file_digest(stream, "sha256").hexdigest()
         except OSError:
             return MISSING
-        if time.time() - facts.st_mtime > SETTLED and "\n" not in path:
-            self.known[path] = _Known(facts.st_size, facts.st_mtime_ns, content)
+        if time.time() - metadata.st_mtime > SETTLED and "\n" not in path:
+            self.known[path] = _Known(metadata.st_size, metadata.st_mtime_ns, content)
             self.is_changed = True
         return content
 

@@ -43,7 +43,7 @@ class Pairs(NamedTuple):
     is_compatible: Array
 
 
-class Found(NamedTuple):
+class MatchFlags(NamedTuple):
     """What is filled in, per detection.
 
     `flags` holds, per area range, the true-positive bits, then as many words of ignored bits; what
@@ -238,7 +238,7 @@ def _copy_image(local: Local, boxes: Boxes, begin: int, stop: int) -> None:
 @numba.njit(inline="always")
 def _judge(
     i: int, n: int, own: float, is_beyond: bool, close: Close, group: Group, areas: Array,
-    full: int, found: Found, objects: Objects, g: int,
+    full: int, found: MatchFlags, objects: Objects, g: int,
 ) -> None:  # fmt: skip
     """Write the flags of detection i, which could match n objects."""
     n_areas = areas.shape[0]
@@ -259,7 +259,13 @@ def _judge(
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def match_greedy(
-    boxes: Boxes, objects: Objects, pairs: Pairs, least: Array, areas: Array, cap: int, found: Found
+    boxes: Boxes,
+    objects: Objects,
+    pairs: Pairs,
+    least: Array,
+    areas: Array,
+    cap: int,
+    found: MatchFlags,
 ) -> None:
     """Match as COCO does: by falling confidence, each with the best object that is still free.
 
@@ -316,7 +322,9 @@ def _best_object(
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def match_best(boxes: Boxes, objects: Objects, least: Array, pixel: float, found: Found) -> None:
+def match_best(
+    boxes: Boxes, objects: Objects, least: Array, pixel: float, found: MatchFlags
+) -> None:
     """Match as VOC does: each detection only with its best object; if it is taken, it is wrong."""
     taken = np.zeros(objects.labels.size, np.int64)
     for image in range(boxes.offsets.size - 1):

@@ -71,7 +71,7 @@ def load_method(name: str, **parameters: Any) -> Any:
 
     Parameters are those of the first method named.
 
-    >>> load_method("react+knn", percentile=95).then.k
+    >>> load_method("react+knn", percentile=95).scorer.k
     50
     """
     from incognita.methods.parse import build

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import Needs, Probe
+from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method
@@ -20,35 +20,35 @@ from incognita.shapes import Float
 
 @dataclass(eq=False)
 class Shaping(Method):
-    """Reshapes features, recomputes the logits, and lets `then` score the outcome.
+    """Reshapes features, recomputes the logits, and lets `scorer` score the outcome.
 
-    `then` sees reshaped features, the logits the head gives for them, and everything else as it
+    `scorer` sees reshaped features, the logits the head gives for them, and everything else as it
     was. It is fitted, as a copy, on reshaped known outputs if it learns anything. Features are
     reshaped in float64 and keep their type; logits are float64. A search tries the parameters of
     the first method only.
     """
 
-    then: Method = field(default_factory=Energy, kw_only=True)
+    scorer: Method = field(default_factory=Energy, kw_only=True)
     needs: ClassVar[Needs] = Needs.FEATURES | Needs.HEAD
 
     @abstractmethod
     def reshape(self, outputs: ClassifierOutputs) -> ClassifierOutputs:
-        """Give the outputs that `then` sees, of a few rows."""
+        """Give the outputs that `scorer` sees, of a few rows."""
 
     def settle_shape(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         """Set the state that `reshape` needs beside the parameters; many methods have none."""
         return
 
-    def settle(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def finalize(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         self.settle_shape(known, validation)
-        if self.then.all_needs & (Needs.KNOWN | Needs.VALIDATION):
-            self.then = copy(self.then)  # what somebody else fitted stays as it is
+        if self.scorer.all_needs & (Needs.KNOWN | Needs.VALIDATION):
+            self.scorer = copy(self.scorer)  # what somebody else fitted stays as it is
             held_out = None if validation is known else self._reshape_all(validation)
-            self.then.fit(self._reshape_all(known), held_out)
+            self.scorer.fit(self._reshape_all(known), held_out)
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
         self.check(outputs)
-        parts = [self.then.score(self.reshape(part)) for part in _row_parts(outputs)]
+        parts = [self.scorer.score(self.reshape(part)) for part in _row_parts(outputs)]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def _reshape_all(self, outputs: ClassifierOutputs) -> ClassifierOutputs:
@@ -66,13 +66,13 @@ class Shaping(Method):
         device = outputs.features.device
         return replace(outputs, features=features.to(device), logits=logits.to(device), head=head)
 
-    def probes(self) -> tuple[Probe, ...]:
-        return self.then.probes()
+    def extra_outputs(self) -> tuple[ExtraOutput, ...]:
+        return self.scorer.extra_outputs()
 
     def _check_fitted(self) -> None:
         if self.needs & (Needs.KNOWN | Needs.VALIDATION) and not self.state():
             raise InvalidDataError(f"{self.title} is not fitted yet; call fit(known) first.")
-        self.then._check_fitted()
+        self.scorer._check_fitted()
 
 
 @dataclass(eq=False)
@@ -117,7 +117,7 @@ def _row_parts(outputs: ClassifierOutputs) -> Iterator[ClassifierOutputs]:
             features=None if outputs.features is None else outputs.features[rows],
             labels=None if outputs.labels is None else outputs.labels[rows],
             layers=_cut(outputs.layers, rows),
-            probes=_cut(outputs.probes, rows),
+            extra_outputs=_cut(outputs.extra_outputs, rows),
         )
 
 

@@ -26,7 +26,7 @@ from incognita.shapes import Float
 
 @dataclass(eq=False)
 class ReAct(FeatureShaping):
-    r"""Cuts off activations above what is usual on known data, then asks `then` (energy).
+    r"""Cuts off activations above what is usual on known data, then asks `scorer` (energy).
 
     $$ \bar f = \min(f, c) $$
 
@@ -53,7 +53,7 @@ class ReAct(FeatureShaping):
     percentile: int | float = 90
     needs: ClassVar[Needs] = Needs.FEATURES | Needs.HEAD | Needs.KNOWN
     search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {"percentile": (85, 90, 95, 99)}
-    invalidates: ClassVar[Mapping[str, Refit]] = {"percentile": Refit.SETTLE}
+    invalidates: ClassVar[Mapping[str, Refit]] = {"percentile": Refit.FINALIZE}
 
     def __post_init__(self) -> None:
         check_percentiles(self.title, percentile=self.percentile)
@@ -68,7 +68,7 @@ class ReAct(FeatureShaping):
 
 @dataclass(eq=False)
 class VRA(FeatureShaping):
-    r"""Drops unusually low activations and cuts off unusually high ones, then asks `then` (energy).
+    r"""Drops low activations and clips high ones, then applies `scorer` (energy).
 
     $$ \bar f_j = 0 \text{ if } f_j < a, \quad b \text{ if } f_j > b, \quad f_j \text{ else} $$
 
@@ -98,8 +98,8 @@ class VRA(FeatureShaping):
         "high_percentile": (85, 90, 95, 99),
     }
     invalidates: ClassVar[Mapping[str, Refit]] = {
-        "low_percentile": Refit.SETTLE,
-        "high_percentile": Refit.SETTLE,
+        "low_percentile": Refit.FINALIZE,
+        "high_percentile": Refit.FINALIZE,
     }
 
     def __post_init__(self) -> None:
@@ -121,7 +121,7 @@ class VRA(FeatureShaping):
 
 @dataclass(eq=False)
 class DICE(FeatureShaping):
-    r"""Keeps only the weights of the head that contribute most, then asks `then` (energy).
+    r"""Keeps only the weights of the head that contribute most, then asks `scorer` (energy).
 
     $$ \bar W = W \circ [\, W \circ m > v \,] $$
 
@@ -142,12 +142,12 @@ class DICE(FeatureShaping):
     percentile: int | float = 90
     needs: ClassVar[Needs] = Needs.FEATURES | Needs.HEAD | Needs.KNOWN
     search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {"percentile": (50, 70, 90, 95)}
-    invalidates: ClassVar[Mapping[str, Refit]] = {"percentile": Refit.SETTLE}
+    invalidates: ClassVar[Mapping[str, Refit]] = {"percentile": Refit.FINALIZE}
 
     def __post_init__(self) -> None:
         check_percentiles(self.title, percentile=self.percentile)
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         assert known.features is not None
         self.mean_ = overall_mean(known.features)
 
@@ -170,10 +170,10 @@ def dice_react(percentile: int | float = 90, clip_percentile: int | float = 90) 
     the first. Sun and Li, DICE: Leveraging Sparsification for Out-of-Distribution Detection, ECCV
     2022.
 
-    >>> dice_react(percentile=70).then.percentile
+    >>> dice_react(percentile=70).scorer.percentile
     90
     """
-    return DICE(percentile=percentile, then=ReAct(percentile=clip_percentile))
+    return DICE(percentile=percentile, scorer=ReAct(percentile=clip_percentile))
 
 
 @dataclass(eq=False)
@@ -184,7 +184,9 @@ class _RowShaping(FeatureShaping):
     search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "percentile": (65, 70, 75, 80, 85, 90, 95)
     }
-    invalidates: ClassVar[Mapping[str, Refit]] = {"percentile": Refit.SETTLE}  # `then` may learn
+    invalidates: ClassVar[Mapping[str, Refit]] = {
+        "percentile": Refit.FINALIZE
+    }  # `scorer` may learn
 
     def __post_init__(self) -> None:
         check_percentiles(self.title, percentile=self.percentile)
@@ -195,7 +197,7 @@ class _RowShaping(FeatureShaping):
 
 @dataclass(eq=False)
 class ASHP(_RowShaping):
-    r"""Keeps the largest activations of a row, then asks `then` (energy).
+    r"""Keeps the largest activations of a row, then asks `scorer` (energy).
 
     $$ \bar f_j = f_j \text{ if } j \in K(f), \quad 0 \text{ else} $$
 
@@ -215,7 +217,7 @@ class ASHP(_RowShaping):
 
 @dataclass(eq=False)
 class ASHS(_RowShaping):
-    r"""Keeps the largest activations of a row, scaled up, then asks `then` (energy).
+    r"""Keeps the largest activations of a row, scaled up, then asks `scorer` (energy).
 
     $$ \bar f_j = f_j \exp(s_1 / s_2) \text{ if } j \in K(f), \quad 0 \text{ else},
        \qquad s_1 = \sum_j f_j, \quad s_2 = \sum_{j \in K(f)} f_j $$
@@ -239,7 +241,7 @@ class ASHS(_RowShaping):
 
 @dataclass(eq=False)
 class ASHB(_RowShaping):
-    r"""Keeps the largest activations of a row, all made equal, then asks `then` (energy).
+    r"""Keeps the largest activations of a row, all made equal, then asks `scorer` (energy).
 
     $$ \bar f_j = s_1 / k \text{ if } j \in K(f), \quad 0 \text{ else},
        \qquad s_1 = \sum_j f_j $$
@@ -264,7 +266,7 @@ class ASHB(_RowShaping):
 
 @dataclass(eq=False)
 class SCALE(_RowShaping):
-    r"""Scales a row up by how evenly its activations are spread, then asks `then` (energy).
+    r"""Scales a row up by how evenly its activations are spread, then asks `scorer` (energy).
 
     $$ \bar f = f \exp(s_1 / s_2),
        \qquad s_1 = \sum_j f_j, \quad s_2 = \sum_{j \in K(f)} f_j $$

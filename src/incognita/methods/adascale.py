@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import AdaScaleStep, Needs, Probe
+from incognita.containers.needs import AdaScaleStep, ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods._shaping import Shaping, float64_logits
@@ -28,7 +28,7 @@ class AdaScale(Shaping):
     with f the features, $\tilde f$ those after the step of `AdaScaleStep`, $K_1$ and $K_2$ the
     `top_percent` and `shift_percent` of features with the largest f, $\lambda$ `shift_weight`,
     $p_0, p_1$ the `percentiles` and F the empirical distribution of Q on known validation rows.
-    Then $r = s_1 / s_2$ as for `SCALE` at percentile p; variant A gives `then` (energy) the
+    Then $r = s_1 / s_2$ as for `SCALE` at percentile p; variant A gives `scorer` (energy) the
     features $f e^r$, variant L the logits times $r^2$.
     Regmi, AdaSCALE: Adaptive Scaling for OOD Detection, 2025 (arXiv 2503.08023).
 
@@ -42,12 +42,12 @@ class AdaScale(Shaping):
     probe: validation outputs need it as well as those to score, and a search costs no gradients.
     Only positive activations enter $s_1$ and $s_2$, as in the code.
 
-    >>> probe = AdaScale().probes()[0]
+    >>> extra = AdaScale().extra_outputs()[0]
     >>> from incognita.containers.outputs import Head
     >>> features = torch.tensor([[1.0, 4.0, 3.0, 2.0]])
     >>> known = ClassifierOutputs(
     ...     (0,), torch.zeros(1, 1), features, head=Head(torch.ones(1, 4), torch.zeros(1)),
-    ...     probes={f"{probe.key}/features": features},
+    ...     extra_outputs={f"{extra.key}/features": features},
     ... )
     >>> AdaScale((50, 75)).fit(known).score(known).round(decimals=3)  # p = 50, r = 10 / 7
     tensor([-41.7270], dtype=torch.float64)
@@ -66,13 +66,13 @@ class AdaScale(Shaping):
         "percentiles": tuple(combinations((60, 65, 70, 75, 80, 85, 90, 95, 99), 2))
     }
     invalidates: ClassVar[Mapping[str, Refit]] = {
-        "top_percent": Refit.LEARN,
-        "shift_percent": Refit.LEARN,
-        "shift_weight": Refit.LEARN,
-        "share": Refit.LEARN,
-        "epsilon": Refit.LEARN,
-        "percentiles": Refit.SETTLE,  # `then` may learn
-        "variant": Refit.SETTLE,
+        "top_percent": Refit.STATISTICS,
+        "shift_percent": Refit.STATISTICS,
+        "shift_weight": Refit.STATISTICS,
+        "share": Refit.STATISTICS,
+        "epsilon": Refit.STATISTICS,
+        "percentiles": Refit.FINALIZE,  # `scorer` may learn
+        "variant": Refit.FINALIZE,
     }
 
     def __post_init__(self) -> None:
@@ -87,10 +87,10 @@ class AdaScale(Shaping):
         if low > high:
             raise InvalidDataError(f"AdaScale needs percentiles that rise, but got {low}, {high}.")
 
-    def probes(self) -> tuple[Probe, ...]:
-        return (self._step, *self.then.probes())
+    def extra_outputs(self) -> tuple[ExtraOutput, ...]:
+        return (self._step, *self.scorer.extra_outputs())
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         assert validation.features is not None
         stepped = probe_column(validation, self._step, "features")
         self.reference_ = by_chunk(self._movement, validation.features, stepped).sort().values

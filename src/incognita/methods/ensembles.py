@@ -99,7 +99,7 @@ class Ensemble(Method):
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
         self.check(outputs)
-        logits = (outputs.probes or {}).get(MEMBERS)
+        logits = (outputs.extra_outputs or {}).get(MEMBERS)
         if logits is None:
             raise InvalidDataError(
                 "Ensemble needs the logits of several networks, but the outputs are those of one; "
@@ -118,7 +118,7 @@ def join_members(parts: Sequence[ClassifierOutputs]) -> ClassifierOutputs:
     >>> one = ClassifierOutputs(("a",), torch.tensor([[0.0, 0.0]]))
     >>> two = ClassifierOutputs(("a",), torch.tensor([[0.0, 30.0]]))
     >>> joined = join_members([one, two])
-    >>> joined.logits, joined.probes["members/logits"].shape
+    >>> joined.logits, joined.extra_outputs["members/logits"].shape
     (tensor([[ 0., 15.]]), torch.Size([1, 2, 2]))
     """
     if not parts:
@@ -134,7 +134,7 @@ def join_members(parts: Sequence[ClassifierOutputs]) -> ClassifierOutputs:
         first.labels,
         first.head,
         first.layers,
-        {**(first.probes or {}), MEMBERS: members},
+        {**(first.extra_outputs or {}), MEMBERS: members},
     )
 
 

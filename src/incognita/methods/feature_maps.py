@@ -7,7 +7,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import MahalanobisStep, Needs, Probe, RankOneRemoved
+from incognita.containers.needs import (
+    ExtraOutput,
+    LogitsWithoutTopDirection,
+    MahalanobisStep,
+    Needs,
+)
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method, Refit
@@ -39,7 +44,7 @@ class MDSEnsemble(Method):
     usual distance; `weighting="sum"` adds plain distances, in which wide layers weigh most.
     OpenOOD's default is one layer, the stem, with weight 1. With `epsilon` > 0 the distances are
     those after a step of the input towards the nearest mean, which can be recorded only once the
-    method is fitted (`probes`); $\bar d$ is without the step. For that reason epsilon is not
+    method is fitted (`extra_outputs`); $\bar d$ is without the step. For that reason epsilon is not
     searched, and its default is 0 where OpenOOD has 0.0014. A class without rows is left out;
     directions without variance are ignored.
 
@@ -59,7 +64,7 @@ class MDSEnsemble(Method):
     layers: tuple[str, ...] | None = None
     weighting: Literal["mean", "sum"] = "mean"
     needs: ClassVar[Needs] = Needs.LAYERS | Needs.KNOWN | Needs.LABELS | Needs.VALIDATION
-    invalidates: ClassVar[Mapping[str, Refit]] = {"layers": Refit.LEARN}
+    invalidates: ClassVar[Mapping[str, Refit]] = {"layers": Refit.STATISTICS}
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon < float("inf"):
@@ -71,7 +76,7 @@ class MDSEnsemble(Method):
                 f"MDSEnsemble weights layers by mean or sum, but got {self.weighting!r}."
             )
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         tables = _tables(known, self.layers or tuple(known.layers or ()))
         self.means_: dict[str, Tensor] = {}
         self.classes_: dict[str, dict[str, Tensor]] = {}
@@ -82,7 +87,7 @@ class MDSEnsemble(Method):
             self.precision_[name] = root @ root.T
             self.classes_[name] = whitened_classes(table, self.means_[name], root)._asdict()
 
-    def settle(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def finalize(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         usual = {
             name: self._distances(name, table).mean()
             for name, table in _tables(validation, tuple(self.means_)).items()
@@ -90,7 +95,7 @@ class MDSEnsemble(Method):
         # a layer in which every known row lies on its mean has no usual distance
         self.usual_ = {name: m if m > 0 else torch.ones_like(m) for name, m in usual.items()}
 
-    def probes(self) -> tuple[Probe, ...]:
+    def extra_outputs(self) -> tuple[ExtraOutput, ...]:
         if self.epsilon == 0 or not hasattr(self, "means_"):
             return ()
         return tuple(self._step(name) for name in self.means_)
@@ -123,14 +128,14 @@ class RankFeat(Method):
     $$ s(x) = -T \log \sum_c \exp\big(\tfrac12 (f'_c + f''_c) / T\big) $$
 
     with f' and f'' the logits after the largest singular direction of the last and of the one but
-    last layer's map is removed (probe `RankOneRemoved`) and T `temperature`. Song et al., RankFeat:
+    last layer's map is removed (`LogitsWithoutTopDirection`) and T `temperature`. Song et al., RankFeat:
     Rank-1 Feature Removal for Out-of-distribution Detection, NeurIPS 2022, section 3. T = 1 as in
     the authors' code and in OpenOOD.
 
-    >>> probe = RankOneRemoved()
+    >>> extra = LogitsWithoutTopDirection()
     >>> recorded = {"last": torch.tensor([[4.0, 0.0]]), "previous": torch.tensor([[2.0, 2.0]])}
-    >>> columns = {f"{probe.key}/{name}": column for name, column in recorded.items()}
-    >>> outputs = ClassifierOutputs(("a",), torch.zeros(1, 2), probes=columns)
+    >>> columns = {f"{extra.key}/{name}": column for name, column in recorded.items()}
+    >>> outputs = ClassifierOutputs(("a",), torch.zeros(1, 2), extra_outputs=columns)
     >>> RankFeat().score(outputs).round(decimals=4).tolist()  # -log(e^3 + e^1)
     [-3.1269]
     """
@@ -140,13 +145,13 @@ class RankFeat(Method):
     def __post_init__(self) -> None:
         check_positive(self.title, temperature=self.temperature)
 
-    def probes(self) -> tuple[Probe, ...]:
-        return (RankOneRemoved(),)
+    def extra_outputs(self) -> tuple[ExtraOutput, ...]:
+        return (LogitsWithoutTopDirection(),)
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
         self.check(outputs)
-        (probe,) = self.probes()
-        parts = [probe_column(outputs, probe, name) for name in ("last", "previous")]
+        (extra,) = self.extra_outputs()
+        parts = [probe_column(outputs, extra, name) for name in ("last", "previous")]
         return by_chunk(self._energy, *parts)
 
     def _energy(self, last: Tensor, previous: Tensor) -> Tensor:

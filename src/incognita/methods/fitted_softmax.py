@@ -12,7 +12,7 @@ from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method
 from incognita.methods.numerics.rows import by_chunk, chunks
-from incognita.methods.softmax import entropy, log_doubt, rows_at_once
+from incognita.methods.softmax import entropy, log_one_minus_max_softmax, rows_at_once
 from incognita.shapes import Float, Int
 
 # 1 / T times the widest range of a validation row's logits: from a softmax that is almost uniform
@@ -51,16 +51,16 @@ class Temperature(Method):
 
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.VALIDATION | Needs.LABELS
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         labels = _checked_labels(self.title, validation)
         self.temperature_ = _best_temperature(validation, labels)
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
         self.check(outputs)
-        return by_chunk(self._doubt, outputs.logits, rows=rows_at_once(outputs))
+        return by_chunk(self._uncertainty, outputs.logits, rows=rows_at_once(outputs))
 
-    def _doubt(self, logits: Tensor) -> Tensor:
-        return log_doubt(logits.double() / self.temperature_)
+    def _uncertainty(self, logits: Tensor) -> Tensor:
+        return log_one_minus_max_softmax(logits.double() / self.temperature_)
 
 
 @dataclass(eq=False)
@@ -89,7 +89,7 @@ class KLMatching(Method):
 
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.VALIDATION
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         _check_some(self.title, validation)
         n_classes = validation.logits.shape[1]
         sums = validation.logits.new_zeros(n_classes, n_classes, dtype=torch.float64)

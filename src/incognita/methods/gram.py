@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import GramRows, Needs, Probe
+from incognita.containers.needs import ExtraOutput, GramRows, Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method, Refit
-from incognita.methods.numerics.rows import by_chunk, chunks, probe_column, probe_columns
+from incognita.methods.numerics.rows import by_chunk, chunks, extra_columns, probe_column
 from incognita.shapes import Float
 
 _ROWS = 256  # rows of 5 x 2048 Gram statistics in float64 are 80 KiB each
@@ -41,10 +41,10 @@ class Gram(Method):
     towards a and b. A layer that never deviates there is not divided. A class that was never
     predicted has the range of all classes. Rows inside all ranges tie at 0, which is the method's.
 
-    >>> probe = GramRows((1,))
+    >>> extra = GramRows((1,))
     >>> def outputs(*sums):
-    ...     column = {f"{probe.key}/stem": torch.tensor(sums).reshape(-1, 1, 1)}
-    ...     return ClassifierOutputs(sums, torch.zeros(len(sums), 1), probes=column)
+    ...     column = {f"{extra.key}/stem": torch.tensor(sums).reshape(-1, 1, 1)}
+    ...     return ClassifierOutputs(sums, torch.zeros(len(sums), 1), extra_outputs=column)
     >>> gram = Gram(powers=(1,)).fit(outputs(2.0, 4.0), outputs(5.0))  # E = (5 - 4) / 4
     >>> gram.score(outputs(3.0, 6.0, 1.0)).round(decimals=4).tolist()  # (2 / 4) / E, (1 / 2) / E
     [0.0, 2.0, 2.0]
@@ -52,7 +52,7 @@ class Gram(Method):
 
     powers: tuple[int, ...] = (1, 2, 3, 4, 5)
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.KNOWN | Needs.VALIDATION
-    invalidates: ClassVar[Mapping[str, Refit]] = {"powers": Refit.LEARN}
+    invalidates: ClassVar[Mapping[str, Refit]] = {"powers": Refit.STATISTICS}
     fits_on_probes_of: ClassVar[tuple[str, ...]] = ("known", "validation")
 
     def __post_init__(self) -> None:
@@ -61,11 +61,11 @@ class Gram(Method):
                 f"Gram needs at least one power of 1 or more, but got {self.powers}."
             )
 
-    def probes(self) -> tuple[Probe, ...]:
+    def extra_outputs(self) -> tuple[ExtraOutput, ...]:
         return (GramRows(tuple(self.powers)),)
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        predicted, columns = _predictions(known), probe_columns(known, self.probes()[0])
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+        predicted, columns = _predictions(known), extra_columns(known, self.extra_outputs()[0])
         is_own = validation is known  # inside the ranges by construction, unless held out
         is_held_out = _every_tenth(predicted) & is_own
         ranges = {
@@ -89,11 +89,11 @@ class Gram(Method):
         return total / confidence
 
     def _deviations(self, outputs: ClassifierOutputs) -> dict[str, Tensor]:
-        predicted, (probe,) = _predictions(outputs), self.probes()
+        predicted, (extra,) = _predictions(outputs), self.extra_outputs()
         return {
             name: by_chunk(
                 partial(_overflow, self.low_[name], self.high_[name]),
-                probe_column(outputs, probe, name),
+                probe_column(outputs, extra, name),
                 predicted,
                 rows=_ROWS,
             )

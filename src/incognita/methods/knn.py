@@ -62,7 +62,7 @@ class KNN(Method):
     def __post_init__(self) -> None:
         _check_count(self.title, self.k)
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         features = _features(known)
         _check_enough(self.title, self.k, len(features))
         scale = inverse_lengths(features)
@@ -118,9 +118,9 @@ class NNGuide(Method):
     seed: int = 0
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.FEATURES | Needs.KNOWN
     invalidates: ClassVar[Mapping[str, Refit]] = {
-        "k": Refit.LEARN,
-        "share": Refit.LEARN,
-        "seed": Refit.LEARN,
+        "k": Refit.STATISTICS,
+        "share": Refit.STATISTICS,
+        "seed": Refit.STATISTICS,
     }
 
     def __post_init__(self) -> None:
@@ -130,7 +130,7 @@ class NNGuide(Method):
                 f"NNGuide needs a share of known rows above 0 and up to 1, but got {self.share}."
             )
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         features = _features(known)
         _check_enough(self.title, self.k, len(features))
         n_drawn = max(self.k, round(self.share * len(features)))
@@ -200,7 +200,7 @@ class Relation(Method):
                 f"Relation needs a threshold of at least 0, but got {self.threshold}."
             )
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         self.bank_ = _features(known).detach()
         self.scale_ = inverse_lengths(self.bank_)
         self.logits_ = known.logits.detach()

@@ -209,11 +209,11 @@ class LaRD(Method):
     seed: int = 0
     needs: ClassVar[Needs] = Needs.LATENT | Needs.KNOWN | Needs.LABELS | Needs.VALIDATION
     invalidates: ClassVar[Mapping[str, Refit]] = {
-        "layer": Refit.LEARN,
-        "variant": Refit.LEARN,
-        "n_components": Refit.LEARN,
-        "k": Refit.LEARN,
-        "seed": Refit.LEARN,
+        "layer": Refit.STATISTICS,
+        "variant": Refit.STATISTICS,
+        "n_components": Refit.STATISTICS,
+        "k": Refit.STATISTICS,
+        "seed": Refit.STATISTICS,
     }
 
     def __post_init__(self) -> None:
@@ -223,7 +223,7 @@ class LaRD(Method):
                 f"LaRD has the variants chosen, {', '.join(VARIANTS)}, but got {self.variant!r}."
             )
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         self.layer_ = self._layer_of(known)
         boxes = self._boxes(known)
         self._check_k(len(boxes))

@@ -69,7 +69,7 @@ class MDS(Method):
 
     needs: ClassVar[Needs] = Needs.FEATURES | Needs.KNOWN | Needs.LABELS
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         assert known.features is not None
         means, covariance = _shared_gaussians(known)
         self.classes_ = whitened_classes(known.features, means, whitening(covariance))._asdict()
@@ -102,7 +102,7 @@ class RMDS(Method):
 
     needs: ClassVar[Needs] = Needs.FEATURES | Needs.KNOWN | Needs.LABELS
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         assert known.features is not None
         # float64, because the difference is often a hundredth of the distances
         means, covariance = _shared_gaussians(known)
@@ -163,9 +163,12 @@ class SSD(Method):
     n_clusters: int = 1
     seed: int = 0
     needs: ClassVar[Needs] = Needs.FEATURES | Needs.KNOWN
-    invalidates: ClassVar[Mapping[str, Refit]] = {"n_clusters": Refit.LEARN, "seed": Refit.LEARN}
+    invalidates: ClassVar[Mapping[str, Refit]] = {
+        "n_clusters": Refit.STATISTICS,
+        "seed": Refit.STATISTICS,
+    }
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         features = known.features
         assert features is not None
         clusters = self._clusters(features)
@@ -247,9 +250,9 @@ class DDU(Method):
 
     jitter: int | float = 1e-6
     needs: ClassVar[Needs] = Needs.FEATURES | Needs.KNOWN | Needs.LABELS
-    invalidates: ClassVar[Mapping[str, Refit]] = {"jitter": Refit.LEARN}
+    invalidates: ClassVar[Mapping[str, Refit]] = {"jitter": Refit.STATISTICS}
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         features, labels = known.features, known.labels
         assert features is not None
         assert labels is not None

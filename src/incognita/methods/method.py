@@ -9,7 +9,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from incognita.containers.needs import GramRows, MahalanobisStep, Needs, Probe, RankOneRemoved
+from incognita.containers.needs import (
+    ExtraOutput,
+    GramRows,
+    LogitsWithoutTopDirection,
+    MahalanobisStep,
+    Needs,
+)
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.shapes import Float
@@ -22,8 +28,8 @@ class Refit(Enum):
     that is not listed acts when scoring, and nothing is fitted again.
     """
 
-    LEARN = "learn"
-    SETTLE = "settle"
+    STATISTICS = "learn"
+    FINALIZE = "settle"
 
 
 @dataclass(eq=False)
@@ -31,8 +37,8 @@ class Method(ABC):
     """One post-hoc method. A subclass is a dataclass whose fields are its parameters.
 
     Learned state is set on the instance under names that end in an underscore: tensors, floats, or
-    another method. `fit` runs `learn`, which holds what costs time and depends on few parameters,
-    then `settle`, which is cheap and may depend on more; a search repeats only what a parameter
+    another method. `fit` runs `fit_statistics`, which costs time and depends on few parameters,
+    then `finalize`, which is cheap and may depend on more; a search repeats only what a parameter
     `invalidates`.
     """
 
@@ -49,16 +55,16 @@ class Method(ABC):
         held_out = known if validation is None else validation
         self.check(known, is_fitting=True)
         self._check_labels(known, held_out)
-        self.learn(known, held_out)
-        self.settle(known, held_out)
+        self.fit_statistics(known, held_out)
+        self.finalize(known, held_out)
         self._remember_widths(known)
         return self
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         """Set the state that costs time; a method that learns nothing has none."""
         return
 
-    def settle(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def finalize(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         """Set the state that follows cheaply from what was learned and the parameters."""
         return
 
@@ -66,13 +72,13 @@ class Method(ABC):
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
         """Give one float64 number per row; higher means more unknown."""
 
-    def probes(self) -> tuple[Probe, ...]:
+    def extra_outputs(self) -> tuple[ExtraOutput, ...]:
         """What the pass must record for `score`; some methods know it only once fitted."""
         return ()
 
-    def probes_to_fit(self, part: str) -> tuple[Probe, ...]:
+    def extra_outputs_to_fit(self, part: str) -> tuple[ExtraOutput, ...]:
         """What the pass must record of the `known` or the `validation` part for `fit`."""
-        return self.probes() if part in self.fits_on_probes_of else ()
+        return self.extra_outputs() if part in self.fits_on_probes_of else ()
 
     def check(self, outputs: ClassifierOutputs, *, is_fitting: bool = False) -> None:
         """Refuse outputs that lack what this method needs, naming what is missing."""
@@ -94,18 +100,20 @@ class Method(ABC):
         if not is_fitting:
             self._check_fitted()
             self._check_widths(outputs)
-            for probe in self.probes():
-                if not any(name.startswith(f"{probe.key}/") for name in outputs.probes or ()):
+            for extra in self.extra_outputs():
+                if not any(
+                    name.startswith(f"{extra.key}/") for name in outputs.extra_outputs or ()
+                ):
                     raise InvalidDataError(
-                        f"{self.title} needs the probe {probe.key}, but the outputs do not hold "
-                        f"it; extract them with probes=method.probes()."
+                        f"{self.title} needs the probe {extra.key}, but the outputs do not hold "
+                        f"it; extract them with extra_outputs=method.extra_outputs()."
                     )
 
     @property
     def all_needs(self) -> Needs:
         """What this method needs, together with the method it hands over to."""
-        then = getattr(self, "then", None)
-        return self.needs | then.all_needs if isinstance(then, Method) else self.needs
+        scorer = getattr(self, "scorer", None)
+        return self.needs | scorer.all_needs if isinstance(scorer, Method) else self.needs
 
     @property
     def title(self) -> str:
@@ -136,13 +144,13 @@ class Method(ABC):
         other = replace(self, **changes)
         for name, value in self.state().items():
             setattr(other, name, value)
-        if isinstance(then := getattr(self, "then", None), Method):
-            other.then = copy(then)  # type: ignore[attr-defined]  # fitted again, the first is not
+        if isinstance(scorer := getattr(self, "scorer", None), Method):
+            other.scorer = copy(scorer)  # type: ignore[attr-defined]  # fitted again, the first is not
         held_out = known if validation is None else validation
-        if Refit.LEARN in refits:
-            other.learn(known, held_out)
+        if Refit.STATISTICS in refits:
+            other.fit_statistics(known, held_out)
         if refits:
-            other.settle(known, held_out)
+            other.finalize(known, held_out)
             other._remember_widths(known)
         return other
 
@@ -163,7 +171,9 @@ class Method(ABC):
 
     def _learns(self) -> bool:
         kind = type(self)
-        return kind.learn is not Method.learn or kind.settle is not Method.settle
+        return (
+            kind.fit_statistics is not Method.fit_statistics or kind.finalize is not Method.finalize
+        )
 
     def _remember_widths(self, known: ClassifierOutputs) -> None:
         if self._learns():
@@ -207,7 +217,7 @@ def _named(outputs: ClassifierOutputs, start: str) -> list[Tensor] | None:
 
 
 _INNER = Needs.LAYERS | Needs.LATENT | Needs.SHORTCUTS
-_PROBES_OF_LAYERS = (GramRows, MahalanobisStep, RankOneRemoved)
+_PROBES_OF_LAYERS = (GramRows, MahalanobisStep, LogitsWithoutTopDirection)
 
 
 class Family(StrEnum):
@@ -231,7 +241,9 @@ def family_of(method: Method) -> Family:
     ['output-based', 'feature-space', 'mixed', 'latent-space']
     """
     needs = method.all_needs
-    if needs & _INNER or any(isinstance(probe, _PROBES_OF_LAYERS) for probe in method.probes()):
+    if needs & _INNER or any(
+        isinstance(extra, _PROBES_OF_LAYERS) for extra in method.extra_outputs()
+    ):
         return Family.LATENT
     if not needs & (Needs.FEATURES | Needs.HEAD):
         return Family.OUTPUT

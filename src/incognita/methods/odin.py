@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from incognita.containers.needs import InputStep, Needs, Numerators, Probe
+from incognita.containers.needs import ExtraOutput, InputStep, Needs, Numerators
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method
@@ -33,14 +33,14 @@ class _ConfidenceStep(Method):
     def __post_init__(self) -> None:
         _check_step(self.title, temperature=self.temperature, epsilon=self.epsilon)
 
-    def probes(self) -> tuple[Probe, ...]:
+    def extra_outputs(self) -> tuple[ExtraOutput, ...]:
         # 1000 and 1000.0 ask for the same step and must have the same key
         step = InputStep(float(self.epsilon), float(self.temperature))
         return (step,) if self.epsilon > 0 else ()
 
     def _stepped_logits(self, outputs: ClassifierOutputs) -> Tensor:
         self.check(outputs)
-        steps = self.probes()
+        steps = self.extra_outputs()
         return probe_column(outputs, steps[0], "logits") if steps else outputs.logits
 
 
@@ -69,13 +69,13 @@ class ODIN(_ConfidenceStep):
     >>> import torch
     >>> step = InputStep(0.0014, 1000.0)
     >>> stepped = {f"{step.key}/logits": torch.tensor([[1000.0, 0.0], [0.0, 0.0]])}
-    >>> outputs = ClassifierOutputs(("a", "b"), torch.zeros(2, 2), probes=stepped)
+    >>> outputs = ClassifierOutputs(("a", "b"), torch.zeros(2, 2), extra_outputs=stepped)
     >>> ODIN().score(outputs).round(decimals=4).tolist()  # 1 / (1 + e), 1 / 2
     [0.2689, 0.5]
     """
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        return _doubt(self._stepped_logits(outputs), self.temperature)
+        return _uncertainty(self._stepped_logits(outputs), self.temperature)
 
 
 @dataclass(eq=False)
@@ -106,7 +106,7 @@ class ODINTemperature(Method):
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
         self.check(outputs)
-        return _doubt(outputs.logits, self.temperature)
+        return _uncertainty(outputs.logits, self.temperature)
 
 
 @dataclass(eq=False)
@@ -123,7 +123,7 @@ class ODINMaxLogit(_ConfidenceStep):
     >>> import torch
     >>> step = InputStep(0.0014, 1000.0)
     >>> stepped = {f"{step.key}/logits": torch.tensor([[9.0, 0.0], [1.0, 2.0]])}
-    >>> outputs = ClassifierOutputs(("a", "b"), torch.zeros(2, 2), probes=stepped)
+    >>> outputs = ClassifierOutputs(("a", "b"), torch.zeros(2, 2), extra_outputs=stepped)
     >>> ODINMaxLogit().score(outputs).tolist()
     [-0.009, -0.002]
     """
@@ -152,7 +152,7 @@ class GODIN(Method):
 
     >>> import torch
     >>> recorded = {f"{Numerators().key}/h": torch.tensor([[0.9, -0.2], [0.1, 0.3]])}
-    >>> outputs = ClassifierOutputs(("a", "b"), torch.zeros(2, 2), probes=recorded)
+    >>> outputs = ClassifierOutputs(("a", "b"), torch.zeros(2, 2), extra_outputs=recorded)
     >>> GODIN(epsilon=0.0).score(outputs).round(decimals=4).tolist()
     [-0.9, -0.3]
     """
@@ -163,19 +163,19 @@ class GODIN(Method):
     def __post_init__(self) -> None:
         _check_step(self.title, epsilon=self.epsilon)
 
-    def probes(self) -> tuple[Probe, ...]:
+    def extra_outputs(self) -> tuple[ExtraOutput, ...]:
         if self.epsilon == 0:
             return (Numerators(),)
         return (InputStep(float(self.epsilon), objective="numerator"),)
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
         self.check(outputs)
-        (probe,) = self.probes()
-        numerators = probe_column(outputs, probe, "h" if self.epsilon == 0 else "logits")
+        (extra,) = self.extra_outputs()
+        numerators = probe_column(outputs, extra, "h" if self.epsilon == 0 else "logits")
         return -by_chunk(lambda part: part.amax(dim=1), numerators)
 
 
-def _doubt(logits: Tensor, temperature: float) -> Tensor:
+def _uncertainty(logits: Tensor, temperature: float) -> Tensor:
     return by_chunk(
         lambda part: one_minus_largest((part.double() / temperature).softmax(dim=1)), logits
     )

@@ -75,13 +75,13 @@ class OODL(Method):
         "kernel": KERNELS,
     }
     invalidates: ClassVar[Mapping[str, Refit]] = {
-        "nu": Refit.SETTLE,
-        "kernel": Refit.SETTLE,
-        "gamma": Refit.SETTLE,
-        "layer": Refit.LEARN,
-        "components": Refit.LEARN,
-        "rows": Refit.LEARN,
-        "seed": Refit.LEARN,
+        "nu": Refit.FINALIZE,
+        "kernel": Refit.FINALIZE,
+        "gamma": Refit.FINALIZE,
+        "layer": Refit.STATISTICS,
+        "components": Refit.STATISTICS,
+        "rows": Refit.STATISTICS,
+        "seed": Refit.STATISTICS,
     }
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class OODL(Method):
         """Features or layers, whichever it looks at."""
         return self.needs if self.layer is None else Needs.LAYERS | Needs.KNOWN
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         rows = self._drawn(known)
         n_components = self._count_components(rows.shape[1])
         spread, self.mean_ = torch.std_mean(rows, dim=0, correction=0)
@@ -107,7 +107,7 @@ class OODL(Method):
         _, directions = torch.linalg.eigh(rows.T @ rows)  # ascending: the leading ones come last
         self.projection_ = (directions[:, -n_components:] / scale[:, None]).contiguous()
 
-    def settle(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def finalize(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         rows = (self._drawn(known) - self.mean_) @ self.projection_
         variance = float(rows.var(correction=0))
         self.gamma_ = self.gamma / (rows.shape[1] * variance) if variance > 0 else 1.0

@@ -56,7 +56,7 @@ class OpenGAN(Method):
     threads: same numbers.
 
     Args:
-        epochs: Passes over the drawn rows; the discriminator of that epoch scores.
+        epochs: ClassifierExtractor over the drawn rows; the discriminator of that epoch scores.
         width: Units of the widest layer.
         learning_rate: Of the generator.
         rows: The most known rows to learn from.
@@ -79,11 +79,11 @@ class OpenGAN(Method):
     needs: ClassVar[Needs] = Needs.FEATURES | Needs.KNOWN
     search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {"epochs": (1, 2, 5, 10, 20)}
     invalidates: ClassVar[Mapping[str, Refit]] = {
-        "epochs": Refit.SETTLE,
-        "width": Refit.LEARN,
-        "learning_rate": Refit.LEARN,
-        "rows": Refit.LEARN,
-        "seed": Refit.LEARN,
+        "epochs": Refit.FINALIZE,
+        "width": Refit.STATISTICS,
+        "learning_rate": Refit.STATISTICS,
+        "rows": Refit.STATISTICS,
+        "seed": Refit.STATISTICS,
     }
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class OpenGAN(Method):
             rows=self.rows,
         )
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         assert known.features is not None  # check() has seen to it
         with torch.inference_mode(False), torch.enable_grad():
             rows = drawn_rows(known.features, self.rows, seed=self.seed).float()
@@ -104,9 +104,9 @@ class OpenGAN(Method):
             with one_thread():
                 self.discriminators_ = self._train((rows - self.mean_).div_(self.scale_).float())
 
-    def settle(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def finalize(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         if f"{self.epochs}.0.weight" not in self.discriminators_:
-            self.learn(known, validation)
+            self.fit_statistics(known, validation)
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
         self.check(outputs)

@@ -64,17 +64,17 @@ class OpenMax(Method):
         "tail": (10, 20, 30, 40, 50),
         "alpha": (1, 3, 5, 10, 15, 20),
     }
-    invalidates: ClassVar[Mapping[str, Refit]] = {"tail": Refit.SETTLE, "shift": Refit.SETTLE}
+    invalidates: ClassVar[Mapping[str, Refit]] = {"tail": Refit.FINALIZE, "shift": Refit.FINALIZE}
 
     def __post_init__(self) -> None:
         check_positive(self.title, tail=self.tail, alpha=self.alpha, shift=self.shift)
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         self.means_, counts = _correct_means(known)
         self.distances_ = _correct_distances(known, self.means_, int(counts.sum()))
         self.offsets_ = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
-    def settle(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def finalize(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         distances, offsets = self.distances_.cpu().numpy(), self.offsets_.cpu().numpy()
         fitted = fit_tails(distances, offsets, self.tail, float(self.shift))
         shapes, scales, starts = (torch.from_numpy(each).to(self.means_) for each in fitted)

@@ -25,14 +25,14 @@ def build_chain(parts: Sequence[Part], of_first: Mapping[str, Any] | None = None
     """Make methods that hand over to each other, each with parameters of its own.
 
     >>> chain = build_chain([("react", {"percentile": 95}), ("knn", {"k": 10})])
-    >>> chain.percentile, chain.then.k
+    >>> chain.percentile, chain.scorer.k
     (95, 10)
     """
     n_words = _n_words_of_first(parts)
     name = "+".join(word for word, _ in parts[:n_words])
     parameters = {**(of_first or {}), **(parts[n_words - 1][1] or {})}
     if n_words < len(parts):
-        parameters["then"] = build_chain(parts[n_words:])
+        parameters["scorer"] = build_chain(parts[n_words:])
     return _make(name, parameters)
 
 
@@ -43,7 +43,7 @@ def _n_words_of_first(parts: Sequence[Part]) -> int:
         is_one_name = all(parameters is None for _, parameters in parts[: n - 1])
         if name not in METHODS.homes or not is_one_name:
             continue
-        if n == len(parts) or "then" in _parameter_names(name):
+        if n == len(parts) or "scorer" in _parameter_names(name):
             return n
     first = parts[0][0]
     if first not in METHODS.homes:

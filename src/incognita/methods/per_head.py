@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
-from incognita.containers.needs import Needs, Probe
+from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.methods.method import Method
@@ -22,13 +22,13 @@ _FitHead = Callable[[str, ClassifierOutputs, ClassifierOutputs | None], Method]
 
 @dataclass(eq=False)
 class PerHead(Method):
-    """Asks `then` for the rows of each head apart, as if each head were a model of its own.
+    """Asks `scorer` for the rows of each head apart, as if each head were a model of its own.
 
     The levels of a one-stage detector have linear layers of their own: features of one level say
-    nothing of another, and no single head gives the logits of all rows. Copies of `then` are
-    fitted, one for each head; `then` stays as it is. A search tries no parameters.
+    nothing of another, and no single head gives the logits of all rows. Copies of `scorer` are
+    fitted, one for each head; `scorer` stays as it is. A search tries no parameters.
 
-    A head that `then` cannot be fitted for (no known rows, or too few) is as good as never seen:
+    A head that `scorer` cannot be fitted for (no known rows, or too few) is as good as never seen:
     its rows get the largest score that the others give to known rows, as unknown as the most
     unknown known one, and `notes_` says for which heads, with how many known rows, and why.
 
@@ -38,21 +38,21 @@ class PerHead(Method):
     >>> heads, of_rows = (Head(torch.eye(2), torch.zeros(2)),) * 2, torch.tensor([0, 1, 1])
     >>> known = ClassifierOutputs((0, 1, 2), features, features, heads=heads, head_index=of_rows)
     >>> others = replace(known, head_index=torch.tensor([1, 1, 0]))
-    >>> PerHead(then=KNN(k=1)).fit(known).score(others)  # (1, 0) to (0.8, 0.6), and the other way
+    >>> PerHead(scorer=KNN(k=1)).fit(known).score(others)  # (1, 0) to (0.8, 0.6), and the other way
     tensor([0.6325, 0.0000, 0.6325], dtype=torch.float64)
     """
 
-    then: Method = field(default_factory=Energy, kw_only=True)
-    needs: ClassVar[Needs] = Needs(0)  # `all_needs` are those of `then`
+    scorer: Method = field(default_factory=Energy, kw_only=True)
+    needs: ClassVar[Needs] = Needs(0)  # `all_needs` are those of `scorer`
 
     @property
     def title(self) -> str:
         """The name of the method that is asked."""
-        return self.then.title
+        return self.scorer.title
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         if known.head_index is not None:
-            self._fit_heads(known, validation, lambda _, *parts: copy(self.then).fit(*parts))
+            self._fit_heads(known, validation, lambda _, *parts: copy(self.scorer).fit(*parts))
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
         self.check(outputs)
@@ -64,15 +64,17 @@ class PerHead(Method):
                 score[is_here] = self._score_head(place, outputs.of_head(place))
         return score
 
-    def probes(self) -> tuple[Probe, ...]:
-        methods = list(getattr(self, "fitted_", {}).values()) or [self.then]
-        return tuple({probe.key: probe for each in methods for probe in each.probes()}.values())
+    def extra_outputs(self) -> tuple[ExtraOutput, ...]:
+        methods = list(getattr(self, "fitted_", {}).values()) or [self.scorer]
+        return tuple(
+            {extra.key: extra for each in methods for extra in each.extra_outputs()}.values()
+        )
 
-    def probes_to_fit(self, part: str) -> tuple[Probe, ...]:
-        return self.then.probes_to_fit(part)
+    def extra_outputs_to_fit(self, part: str) -> tuple[ExtraOutput, ...]:
+        return self.scorer.extra_outputs_to_fit(part)
 
     def check(self, outputs: ClassifierOutputs, *, is_fitting: bool = False) -> None:
-        """Refuse rows that do not say which head they come from; `then` looks at the rest."""
+        """Refuse rows that do not say which head they come from; `scorer` looks at the rest."""
         if is_fitting and not self._needs_rows():
             return
         if outputs.head_index is None:
@@ -102,17 +104,17 @@ class PerHead(Method):
         validation: ClassifierOutputs | None = None,
         **changes: Any,
     ) -> "PerHead":
-        """Give a fitted copy with other parameters of `then`, in every head."""
+        """Give a fitted copy with other parameters of `scorer`, in every head."""
         for name in changes:
-            if name not in self.then.parameters():
-                raise unknown_name(f"parameter of {self.title}", name, self.then.parameters())
-        other = replace(self, then=replace(self.then, **changes))
+            if name not in self.scorer.parameters():
+                raise unknown_name(f"parameter of {self.title}", name, self.scorer.parameters())
+        other = replace(self, scorer=replace(self.scorer, **changes))
         fitted: dict[str, Method] = getattr(self, "fitted_", {})
 
         def refit(place: str, *parts: Any) -> Method:
             if place in fitted:
                 return fitted[place].with_parameters(*parts, **changes)
-            return copy(other.then).fit(*parts)
+            return copy(other.scorer).fit(*parts)
 
         if known.head_index is not None:
             other._fit_heads(known, known if validation is None else validation, refit)
@@ -120,11 +122,11 @@ class PerHead(Method):
         return other
 
     def _needs_rows(self) -> bool:
-        return bool(self.then.all_needs & (Needs.KNOWN | Needs.VALIDATION))
+        return bool(self.scorer.all_needs & (Needs.KNOWN | Needs.VALIDATION))
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "fitted_"):
-            self.then._check_fitted()
+            self.scorer._check_fitted()
 
     def _fit_heads(
         self, known: ClassifierOutputs, validation: ClassifierOutputs, fit: _FitHead
@@ -173,7 +175,7 @@ class PerHead(Method):
         return float(torch.cat(scores).max())
 
     def _score_head(self, place: int, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        method = self.fitted_.get(str(place)) if hasattr(self, "fitted_") else self.then
+        method = self.fitted_.get(str(place)) if hasattr(self, "fitted_") else self.scorer
         if method is not None:
             return method.score(outputs)
         assert self.largest_ is not None  # there is a head that could not be fitted: this one
@@ -197,4 +199,4 @@ def for_heads(method: Method, n_heads: int, *, shares_features: bool) -> Method:
     """
     needs = method.all_needs
     needs_apart = Needs.HEAD in needs or (Needs.FEATURES in needs and not shares_features)
-    return PerHead(then=method) if n_heads > 1 and needs_apart else method
+    return PerHead(scorer=method) if n_heads > 1 and needs_apart else method

@@ -45,7 +45,7 @@ class SHE(Method):
     metric: Literal["inner-product", "euclidean", "cosine"] = "inner-product"
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.FEATURES | Needs.KNOWN | Needs.LABELS
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         features, labels, n_classes = known.features, known.labels, known.logits.shape[1]
         assert features is not None
         assert labels is not None
@@ -108,7 +108,7 @@ class FDBD(Method):
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.FEATURES | Needs.HEAD | Needs.KNOWN
     search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {"center": ("mean", "origin")}
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         assert known.features is not None
         assert known.head is not None
         weight = known.head.weight.detach().double()
@@ -160,7 +160,7 @@ class NCI(Method):
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.FEATURES | Needs.HEAD | Needs.KNOWN
     search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {"alpha": (1e-4, 1e-3, 1e-2, 1e-1)}
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         assert known.features is not None
         self.mean_ = overall_mean(known.features)
 

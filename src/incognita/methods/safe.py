@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from incognita.containers.needs import Needs, PerturbedCopy, Probe
+from incognita.containers.needs import ExtraOutput, Needs, PerturbedLayers
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method, Refit
@@ -66,9 +66,12 @@ class SAFE(Method):
         seed: Of weights, order, drawn boxes and held-out images.
 
     >>> clean = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
-    >>> copies = {f"{PerturbedCopy().key}/shortcut/1": clean + 2.0}
+    >>> copies = {f"{PerturbedLayers().key}/shortcut/1": clean + 2.0}
     >>> known = ClassifierOutputs(
-    ...     tuple(range(200)), torch.zeros(200, 2), layers={"shortcut/1": clean}, probes=copies
+    ...     tuple(range(200)),
+    ...     torch.zeros(200, 2),
+    ...     layers={"shortcut/1": clean},
+    ...     extra_outputs=copies,
     ... )
     >>> moved = ClassifierOutputs(
     ...     ("a",), torch.zeros(1, 2), layers={"shortcut/1": torch.full((1, 3), 2.0)}
@@ -86,12 +89,12 @@ class SAFE(Method):
     seed: int = 0
     needs: ClassVar[Needs] = Needs.SHORTCUTS | Needs.KNOWN
     invalidates: ClassVar[Mapping[str, Refit]] = {
-        "epsilon": Refit.LEARN,
-        "epochs": Refit.LEARN,
-        "width": Refit.LEARN,
-        "learning_rate": Refit.LEARN,
-        "rows": Refit.LEARN,
-        "seed": Refit.LEARN,
+        "epsilon": Refit.STATISTICS,
+        "epochs": Refit.STATISTICS,
+        "width": Refit.STATISTICS,
+        "learning_rate": Refit.STATISTICS,
+        "rows": Refit.STATISTICS,
+        "seed": Refit.STATISTICS,
     }
 
     def __post_init__(self) -> None:
@@ -104,10 +107,10 @@ class SAFE(Method):
             rows=self.rows,
         )
 
-    def probes_to_fit(self, part: str) -> tuple[Probe, ...]:
-        return (PerturbedCopy(float(self.epsilon)),) if part == "known" else ()
+    def extra_outputs_to_fit(self, part: str) -> tuple[ExtraOutput, ...]:
+        return (PerturbedLayers(float(self.epsilon)),) if part == "known" else ()
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         clean = {n: t for n, t in (known.layers or {}).items() if n.startswith(PREFIX)}
         moved = self._perturbed(known, tuple(clean))
         rng = torch.Generator().manual_seed(self.seed)
@@ -163,14 +166,14 @@ class SAFE(Method):
                 self.network_ = tensors_of(network)
 
     def _perturbed(self, known: ClassifierOutputs, names: Sequence[str]) -> dict[str, Tensor]:
-        (probe,) = self.probes_to_fit("known")
-        columns = {name: (known.probes or {}).get(f"{probe.key}/{name}") for name in names}
+        (extra,) = self.extra_outputs_to_fit("known")
+        columns = {name: (known.extra_outputs or {}).get(f"{extra.key}/{name}") for name in names}
         missing = [name for name, column in columns.items() if column is None]
         if missing:
             raise InvalidDataError(
                 f"SAFE learns from perturbed copies of known boxes, but the known outputs do not "
-                f"hold {probe.key}/{missing[0]}; extract them with "
-                f"probes=method.probes_to_fit('known')."
+                f"hold {extra.key}/{missing[0]}; extract them with "
+                f"extra_outputs=method.extra_outputs_to_fit('known')."
             )
         return {name: column for name, column in columns.items() if column is not None}
 

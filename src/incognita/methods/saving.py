@@ -68,11 +68,13 @@ def _describe(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[s
         name: _describe_value(value, f"{prefix}{name}", tensors)
         for name, value in method.state().items()
     }
-    then = getattr(method, "then", None)
+    scorer = getattr(method, "scorer", None)
     return {
         "kind": _name_of(type(method)),
         "parameters": method.parameters(),
-        "then": _describe(then, f"{prefix}then.", tensors) if isinstance(then, Method) else None,
+        "scorer": _describe(scorer, f"{prefix}scorer.", tensors)
+        if isinstance(scorer, Method)
+        else None,
         "state": state,
     }
 
@@ -127,8 +129,8 @@ class _Rebuilding:
             name: tuple(value) if isinstance(value, list) else value
             for name, value in record["parameters"].items()
         }
-        if record["then"] is not None:
-            parameters["then"] = self.method(record["then"])
+        if record["scorer"] is not None:
+            parameters["scorer"] = self.method(record["scorer"])
         method: Method = self._kind(record["kind"])(**parameters)
         for name, value in record["state"].items():
             setattr(method, name, self._value(value))

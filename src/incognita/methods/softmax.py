@@ -56,7 +56,7 @@ class MSP(Method):
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
         self.check(outputs)
-        return by_chunk(_doubt, outputs.logits, rows=rows_at_once(outputs))
+        return by_chunk(_uncertainty, outputs.logits, rows=rows_at_once(outputs))
 
 
 @dataclass(eq=False)
@@ -197,10 +197,10 @@ class MCM(Method):
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
         self.check(outputs)
-        return by_chunk(self._doubt, outputs.logits, rows=rows_at_once(outputs))
+        return by_chunk(self._uncertainty, outputs.logits, rows=rows_at_once(outputs))
 
-    def _doubt(self, logits: Tensor) -> Tensor:
-        return log_doubt(logits.double() / self.temperature)
+    def _uncertainty(self, logits: Tensor) -> Tensor:
+        return log_one_minus_max_softmax(logits.double() / self.temperature)
 
 
 @dataclass(eq=False)
@@ -264,14 +264,14 @@ def check_positive(title: str, **parameters: int | float) -> None:
             raise InvalidDataError(f"{title} needs a {name} above 0, but got {value}.")
 
 
-def _doubt(logits: Tensor) -> Tensor:
+def _uncertainty(logits: Tensor) -> Tensor:
     return one_minus_largest(logits.double().softmax(dim=1))
 
 
-def log_doubt(logits: Float[Tensor, "n classes"]) -> Float[Tensor, "n"]:
+def log_one_minus_max_softmax(logits: Float[Tensor, "n classes"]) -> Float[Tensor, "n"]:
     """Give log(1 - max softmax) of float64 logits, which never ties by rounding.
 
-    >>> log_doubt(torch.tensor([[3000.0, 0.0]], dtype=torch.float64)).tolist()
+    >>> log_one_minus_max_softmax(torch.tensor([[3000.0, 0.0]], dtype=torch.float64)).tolist()
     [-3000.0]
     """
     _, others = _split(logits.log_softmax(dim=1))

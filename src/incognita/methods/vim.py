@@ -52,7 +52,7 @@ class Residual(Method):
     dimension: int | None = None
     needs: ClassVar[Needs] = Needs.FEATURES | Needs.HEAD | Needs.KNOWN
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         self.origin_, self.directions_ = _origin_and_directions(known)
 
     def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
@@ -90,12 +90,12 @@ class ViM(Method):
     dimension: int | None = None
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.FEATURES | Needs.HEAD | Needs.KNOWN
     search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {"dimension": (256, 1000)}
-    invalidates: ClassVar[Mapping[str, Refit]] = {"dimension": Refit.SETTLE}
+    invalidates: ClassVar[Mapping[str, Refit]] = {"dimension": Refit.FINALIZE}
 
-    def learn(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         self.origin_, self.directions_ = _origin_and_directions(known)
 
-    def settle(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def finalize(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
         assert known.features is not None
         residual = float(self._residuals(known.features).mean())
         length = float(by_chunk(lambda f: vector_norm(f.double(), dim=1), known.features).mean())

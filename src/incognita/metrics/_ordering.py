@@ -29,10 +29,10 @@ class PlacedBoxes:
 def place_boxes(detections: Detections, truth: BoxTruth, convention: Matching) -> PlacedBoxes:
     """Give boxes as the convention writes and measures them."""
     xyxy, confidence, truth_xyxy = detections.xyxy, detections.confidence, truth.xyxy
-    if convention.writes_detections:
+    if convention.rounds_detections:
         xyxy = as_written(xyxy + np.array([1.0, 1.0, 0.0, 0.0]), 1)
         confidence = as_written(confidence.astype(np.float64), 3)
-    if convention.writes_truth:
+    if convention.rounds_truth:
         truth_xyxy = np.trunc(truth_xyxy + 1.0)
     if convention.pixel == 0:
         return PlacedBoxes(xyxy, detections.sizes, confidence, truth_xyxy, truth.sizes)

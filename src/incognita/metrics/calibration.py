@@ -21,7 +21,7 @@ from incognita.kernels.confidence import bin_gaps, weighted_bin_sums
 from incognita.metrics.conventions import D_ECE, PAPER_CALIBRATION, CalibrationRule, Empty
 from incognita.metrics.matching import MatchTable
 from incognita.metrics.measure import (
-    Measure,
+    MetricValue,
     image_weights,
     mean_over,
     n_images_in,
@@ -87,7 +87,7 @@ def laece_of(
     *,
     rule: CalibrationRule = PAPER_CALIBRATION,
     weights: Float[np.ndarray, "images replicates"] | None = None,
-) -> Measure:
+) -> MetricValue:
     """LaECE of matched detections of known classes."""
     counted = _is_counted(table, n_known, weights)
     if (reason := _unfit(table.confidence, counted)) is not None:
@@ -104,7 +104,7 @@ def laace_of(
     *,
     rule: CalibrationRule = PAPER_CALIBRATION,
     weights: Float[np.ndarray, "images replicates"] | None = None,
-) -> Measure:
+) -> MetricValue:
     """LaACE: the mean distance between confidence and quality, class by class, without bins.
 
     Kuzucu et al., On calibration of object detectors, ECCV 2024.
@@ -130,7 +130,7 @@ def d_ece_of(
     n_bins: int = 10,
     weights: Float[np.ndarray, "images replicates"] | None = None,
     skips_absent: bool = False,
-) -> Measure:
+) -> MetricValue:
     """D-ECE: precision against confidence, all classes in one pot.
 
     Kueppers et al., Multivariate confidence calibration for object detection, 2020; the table must
@@ -153,7 +153,7 @@ def d_ece_of(
     support = {"images": n_images_in(columns), "detections": n, "classes": n_known}
     missing = "class with objects" if skips_absent else "class"
     reason = f"no detection is of a known {missing}" if np.isnan(values[0]) else None
-    return Measure(values, support, reason, {"tau": float(table.thresholds[0]), "bins": n_bins})
+    return MetricValue(values, support, reason, {"tau": float(table.thresholds[0]), "bins": n_bins})
 
 
 def ece(
@@ -332,7 +332,7 @@ def _bin(
 
 def _unmeasured(
     table: MatchTable, weights: Float[np.ndarray, "images replicates"] | None, reason: str
-) -> Measure:
+) -> MetricValue:
     columns = image_weights(weights, table.n_images)
     support = {"images": n_images_in(columns), "detections": 0, "classes": 0}
     return undefined(reason, support, columns.shape[1], tau=float(table.thresholds[0]))
@@ -345,7 +345,7 @@ def _class_mean(
     n_known: int,
     rule: CalibrationRule,
     weights: Float[np.ndarray, "images replicates"] | None,
-) -> Measure:
+) -> MetricValue:
     columns = image_weights(weights, table.n_images)
     has_truth = table.n_truth(columns)[:n_known] > 0
     values = _mean_of_classes(errors, n, has_truth, rule)
@@ -361,7 +361,7 @@ def _class_mean(
     elif np.isnan(values[0]):
         skipped = ", or every error is exactly zero" if rule.empty is Empty.NON_ZERO else ""
         reason = f"no known class has a detection{skipped}"
-    return Measure(values, support, reason, {"tau": float(table.thresholds[0])})
+    return MetricValue(values, support, reason, {"tau": float(table.thresholds[0])})
 
 
 NO_KNOWN_OBJECT = "no known object is in these images"

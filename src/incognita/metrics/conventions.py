@@ -75,8 +75,8 @@ class Matching:
         ignores_crowd: Crowd boxes ask for nothing; under COCO they also swallow detections.
         ignores_difficult: Difficult objects ask for nothing.
         max_detections: How many detections of one class an image may have; None for all.
-        writes_detections: Boxes and confidences are rounded as the VOC result files hold them.
-        writes_truth: Truth is rounded as the COCO to VOC converters write it.
+        rounds_detections: Boxes and confidences are rounded as the VOC result files hold them.
+        rounds_truth: Truth is rounded as the COCO to VOC converters write it.
         drops_silent_images: Detections on images without any annotation vanish.
     """
 
@@ -87,8 +87,8 @@ class Matching:
     ignores_crowd: bool = True
     ignores_difficult: bool = True
     max_detections: int | None = None
-    writes_detections: bool = False
-    writes_truth: bool = False
+    rounds_detections: bool = False
+    rounds_truth: bool = False
     drops_silent_images: bool = False
 
     def least_iou(self, thresholds: Float[np.ndarray, "t"]) -> Float[np.ndarray, "t"]:
@@ -106,8 +106,8 @@ OWOD = Matching(
     is_strict=True,
     pixel=1.0,
     ignores_crowd=False,
-    writes_detections=True,
-    writes_truth=True,
+    rounds_detections=True,
+    rounds_truth=True,
 )
 FMIYC = Matching(
     "fmiyc",
@@ -116,7 +116,7 @@ FMIYC = Matching(
     pixel=1.0,
     ignores_crowd=False,
     ignores_difficult=False,
-    writes_detections=True,
+    rounds_detections=True,
     drops_silent_images=True,
 )
 SUPERCLASS = Matching("superclass", is_strict=True)

@@ -9,7 +9,7 @@ from incognita.kernels.precision_recall import coco_precision_recall, weighted_a
 from incognita.metrics.conventions import COCO, POINTS_101, AveragePrecisionRule
 from incognita.metrics.matching import MatchTable, match
 from incognita.metrics.measure import (
-    Measure,
+    MetricValue,
     every_image_once,
     image_weights,
     mean_over,
@@ -218,7 +218,7 @@ def average_precision(
 
 def coco_measures(
     table: MatchTable, n_known: int, *, weights: Float[np.ndarray, "images replicates"]
-) -> dict[str, Measure]:
+) -> dict[str, MetricValue]:
     """The twelve COCO numbers under image weights, by name; see `coco_numbers` for one data set."""
     measures = {}
     for area, size in enumerate(("", "_small", "_medium", "_large")):
@@ -261,7 +261,7 @@ def _coco_measure(
     n_truth: Float[np.ndarray, "labels replicates"],
     weights: Float[np.ndarray, "images replicates"],
     iou: float | str,
-) -> Measure:
+) -> MetricValue:
     means = mean_over(values.reshape(-1, values.shape[-1]))
     support = {
         "images": n_images_in(weights),
@@ -269,4 +269,4 @@ def _coco_measure(
         "classes": int((n_truth[:, 0] > 0).sum()),
     }
     reason = "no known object of this size is in these images" if np.isnan(means[0]) else None
-    return Measure(means, support, reason, {"iou": iou})
+    return MetricValue(means, support, reason, {"iou": iou})

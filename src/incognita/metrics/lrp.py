@@ -16,7 +16,7 @@ from incognita.errors import InvalidDataError
 from incognita.kernels.confidence import optimal_lrp as optimal_lrp_kernel
 from incognita.metrics.matching import MatchTable
 from incognita.metrics.measure import (
-    Measure,
+    MetricValue,
     image_weights,
     mean_over,
     n_images_in,
@@ -28,10 +28,10 @@ from incognita.shapes import Float
 class LRP(NamedTuple):
     """LRP and its parts, each the mean over the classes where it is defined."""
 
-    total: Measure
-    localization: Measure
-    false_positive: Measure
-    false_negative: Measure
+    total: MetricValue
+    localization: MetricValue
+    false_positive: MetricValue
+    false_negative: MetricValue
 
 
 class OptimalLRP(NamedTuple):
@@ -40,10 +40,10 @@ class OptimalLRP(NamedTuple):
     A threshold is NaN for a class without objects, and for one without a true positive.
     """
 
-    total: Measure
-    localization: Measure
-    false_positive: Measure
-    false_negative: Measure
+    total: MetricValue
+    localization: MetricValue
+    false_positive: MetricValue
+    false_negative: MetricValue
     per_class: Float[np.ndarray, "classes"]
     thresholds: Float[np.ndarray, "classes"]
 
@@ -139,7 +139,7 @@ def _sum(
 
 def _class_mean(
     per_class: np.ndarray, n_truth: np.ndarray, weights: np.ndarray, tau: float
-) -> Measure:
+) -> MetricValue:
     values = mean_over(per_class)
     support = {
         "images": n_images_in(weights),
@@ -150,7 +150,7 @@ def _class_mean(
     if np.isnan(values[0]):
         has_truth = (n_truth[:, 0] > 0).any()
         reason = "no known class has a true positive or a detection" if has_truth else NO_KNOWN
-    return Measure(values, support, reason, {"tau": tau})
+    return MetricValue(values, support, reason, {"tau": tau})
 
 
 NO_KNOWN = "no known object is in these images"

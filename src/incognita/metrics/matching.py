@@ -12,7 +12,7 @@ import numpy as np
 from incognita.containers._checks import as_array
 from incognita.containers.boxes import BoxTruth, Detections
 from incognita.errors import InvalidDataError
-from incognita.kernels.matching import Found, Pairs, match_best, match_greedy
+from incognita.kernels.matching import MatchFlags, Pairs, match_best, match_greedy
 from incognita.metrics._ordering import arrange, arrange_objects, place_boxes
 from incognita.metrics.conventions import COCO, SUPERCLASS, Matching, Pairing
 from incognita.metrics.measure import sum_by_label
@@ -228,7 +228,9 @@ def _match_labels(
     n = len(detections)
     flags = np.zeros((n, 2 * len(areas)), np.uint16)
     n_pairs = n if len(thresholds) == 1 else 0
-    found = Found(flags, np.zeros(n, np.uint16), np.zeros(n_pairs), np.zeros(n_pairs, np.int32))
+    found = MatchFlags(
+        flags, np.zeros(n, np.uint16), np.zeros(n_pairs), np.zeros(n_pairs, np.int32)
+    )
     least = convention.least_iou(np.asarray(thresholds, np.float64))
     if convention.pairing is Pairing.BEST:
         match_best(boxes, objects, least, convention.pixel, found)

@@ -12,7 +12,7 @@ from incognita.shapes import Bool, Float, Int, Real
 
 
 @dataclass(frozen=True, eq=False)
-class Measure:
+class MetricValue:
     """One metric on one set of images, and on resamples of it.
 
     Args:
@@ -40,9 +40,11 @@ class Measure:
         return self.value
 
 
-def undefined(reason: str, support: Mapping[str, int], n: int = 1, **parameters: Any) -> Measure:
+def undefined(
+    reason: str, support: Mapping[str, int], n: int = 1, **parameters: Any
+) -> MetricValue:
     """Give the measure of something that has no value here, with the reason."""
-    return Measure(np.full(n, np.nan), support, reason, parameters)
+    return MetricValue(np.full(n, np.nan), support, reason, parameters)
 
 
 def ratio(
@@ -50,7 +52,7 @@ def ratio(
     whole: Float[np.ndarray, "replicates"],
     support: Mapping[str, int],
     reason: str,
-) -> Measure:
+) -> MetricValue:
     """Give parts / whole, NaN with the reason where the whole is zero.
 
     >>> ratio(np.array([1.0]), np.array([4.0]), {"objects": 4}, "there is no object").value
@@ -58,7 +60,7 @@ def ratio(
     """
     values = np.full(len(parts), np.nan)
     np.divide(parts, whole, out=values, where=whole > 0)
-    return Measure(values, support, reason if np.isnan(values[0]) else None)
+    return MetricValue(values, support, reason if np.isnan(values[0]) else None)
 
 
 def every_image_once(n_images: int) -> Float[np.ndarray, "images 1"]:

@@ -1,7 +1,7 @@
 """What a detector does with objects it was never taught: found, overlooked or misnamed.
 
 Every function reads a match table (which knows its convention) and optional image weights, and
-gives a `Measure`. Ratios are fractions, also where a public code prints percent.
+gives a `MetricValue`. Ratios are fractions, also where a public code prints percent.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from incognita.metrics.conventions import Absent, AveragePrecisionRule, Matching
 from incognita.metrics.detection import LabelPrecision, average_precision
 from incognita.metrics.matching import MatchTable
 from incognita.metrics.measure import (
-    Measure,
+    MetricValue,
     count_weighted,
     image_weights,
     mean_over,
@@ -77,7 +77,7 @@ def mean_average_precision(
     weights: Weights | None = None,
     labels: LabelPrecision | None = None,
     nothing: str = NO_KNOWN_OBJECT,
-) -> Measure:
+) -> MetricValue:
     """Mean AP over the known classes at the table's first threshold (mAP_k in an open world).
 
     `labels` are what `average_precision` gave for the same table, rule and weights, if it was
@@ -101,7 +101,7 @@ def mean_average_precision(
         values, reason = np.where(has_truth.any(axis=0), values, np.nan), nothing
     elif np.isnan(values[0]):
         reason = NAN_CLASS
-    return Measure(values, support, reason, {"iou": float(table.thresholds[0])})
+    return MetricValue(values, support, reason, {"iou": float(table.thresholds[0])})
 
 
 NAN_CLASS = "a known class has detections but no object, for which the public code gives NaN"
@@ -114,7 +114,7 @@ def unknown_average_precision(
     rule: AveragePrecisionRule,
     weights: Weights | None = None,
     labels: LabelPrecision | None = None,
-) -> Measure:
+) -> MetricValue:
     """AP_U: average precision of the label unknown, ranked by the detector's confidence.
 
     A table with several IoU thresholds gives their mean (the COCO-style AP_unk of OSOD-III).
@@ -124,7 +124,7 @@ def unknown_average_precision(
     values = mean_over(labels.average_precision[:, n_known])
     support = _support(weights, labels.n_truth[n_known:], 1)
     reason = NO_UNKNOWN_OBJECT if np.isnan(values[0]) else None
-    return Measure(values, support, reason, {"iou": iou_text(table.thresholds)})
+    return MetricValue(values, support, reason, {"iou": iou_text(table.thresholds)})
 
 
 def iou_text(thresholds: Float[np.ndarray, "t"]) -> float | str:
@@ -135,7 +135,7 @@ def iou_text(thresholds: Float[np.ndarray, "t"]) -> float | str:
 
 def unknown_precision(
     table: MatchTable, n_known: int, *, weights: Weights | None = None
-) -> Measure:
+) -> MetricValue:
     """P_U = TP_U / (TP_U + FP_U): how many detections called unknown are (FMIYC, eq. 4)."""
     weights = image_weights(weights, table.n_images)
     is_unknown = table.detection_labels == n_known
@@ -146,7 +146,9 @@ def unknown_precision(
     return ratio(found, total, support, NO_UNKNOWN_DETECTION)
 
 
-def unknown_recall(table: MatchTable, n_known: int, *, weights: Weights | None = None) -> Measure:
+def unknown_recall(
+    table: MatchTable, n_known: int, *, weights: Weights | None = None
+) -> MetricValue:
     """R_U = TP_U / (TP_U + FN_U), also called U-Recall: how many unknown objects are found."""
     weights = image_weights(weights, table.n_images)
     is_unknown = table.is_counted_truth & (table.truth_labels == n_known)
@@ -158,7 +160,7 @@ def unknown_recall(table: MatchTable, n_known: int, *, weights: Weights | None =
 
 def open_set_error_by_objects(
     table: MatchTable, overlaps: UnknownOverlaps, *, weights: Weights | None = None
-) -> Measure:
+) -> MetricValue:
     """A-OSE as the papers define it: unknown objects that are taken for a known class.
 
     FN_U^M of FMIYC, appendix C: the object is not found as unknown, and a detection of a known
@@ -167,12 +169,12 @@ def open_set_error_by_objects(
     weights = image_weights(weights, table.n_images)
     misnamed = overlaps.is_unknown & overlaps.is_named_known & ~table.is_found
     values = count_weighted(table.truth_images, misnamed, weights)
-    return Measure(values, _unknown_support(table, overlaps, weights))
+    return MetricValue(values, _unknown_support(table, overlaps, weights))
 
 
 def open_set_error_by_detections(
     table: MatchTable, overlaps: UnknownOverlaps, *, weights: Weights | None = None
-) -> Measure:
+) -> MetricValue:
     """A-OSE as every public code counts it: known-class detections that lie on an unknown object.
 
     One object hit three times counts three, and one also found as unknown still counts.
@@ -181,16 +183,16 @@ def open_set_error_by_detections(
     is_evaluated = table.detection_labels < table.n_labels  # FMIYC drops some images
     wrong = overlaps.is_on_unknown & is_evaluated
     values = count_weighted(table.detection_images, wrong, weights)
-    return Measure(values, _unknown_support(table, overlaps, weights))
+    return MetricValue(values, _unknown_support(table, overlaps, weights))
 
 
 def normalized_open_set_error(
-    error: Measure,
+    error: MetricValue,
     table: MatchTable,
     overlaps: UnknownOverlaps,
     *,
     weights: Weights | None = None,
-) -> Measure:
+) -> MetricValue:
     """NOSE: the open-set error divided by the number of unknown objects (FMIYC, eq. 9).
 
     Over detections it can exceed one.
@@ -202,7 +204,7 @@ def normalized_open_set_error(
 
 def unknown_objects_without_detection(
     table: MatchTable, overlaps: UnknownOverlaps, *, weights: Weights | None = None
-) -> Measure:
+) -> MetricValue:
     """Share of unknown objects that no detection of any label overlaps (FN_U^D of FMIYC)."""
     weights = image_weights(weights, table.n_images)
     untouched = overlaps.is_unknown & ~overlaps.is_touched
@@ -211,7 +213,7 @@ def unknown_objects_without_detection(
     return ratio(missed, total, _unknown_support(table, overlaps, weights), NO_UNKNOWN_OBJECT)
 
 
-def images_without_detection(table: MatchTable, *, weights: Weights | None = None) -> Measure:
+def images_without_detection(table: MatchTable, *, weights: Weights | None = None) -> MetricValue:
     """Share of images without a single detection (FMIYC, table 12): no score can judge them."""
     weights = image_weights(weights, table.n_images)
     is_silent = np.bincount(table.detection_images, minlength=table.n_images) == 0
@@ -227,7 +229,7 @@ def wilderness_impact(
     *,
     recall: float = 0.8,
     weights: Weights | None = None,
-) -> Measure:
+) -> MetricValue:
     r"""WI as the open-world codes compute it: open-set errors per known detection at a recall.
 
     $$ WI = \frac{mean_c\, O_c(i_c)}{mean_c\, (TP_c + FP_c)(i_c)}, \quad
@@ -252,7 +254,7 @@ def wilderness_impact(
     if not n_truth[:, 0].any():
         return undefined(NO_KNOWN_OBJECT, support, weights.shape[1], recall=recall)
     impact = ratio(mean_over(at[:, :, 2]), mean_over(at[:, :, 1]), support, "nothing is detected")
-    return Measure(impact.values, support, impact.reason, {"recall": recall})
+    return MetricValue(impact.values, support, impact.reason, {"recall": recall})
 
 
 def wilderness_ratio(
@@ -261,7 +263,7 @@ def wilderness_ratio(
     *,
     recall: float = 0.5,
     weights: Weights | None = None,
-) -> Measure:
+) -> MetricValue:
     r"""Wilderness impact as first defined: how much precision unknown images cost.
 
     $$ WI = P_{closed} / P_{open} - 1 $$ with P the mean over known classes of the precision at a
@@ -283,7 +285,7 @@ def wilderness_ratio(
     if np.isnan(before[0]):
         return undefined(NO_KNOWN_OBJECT, support, weights.shape[1], recall=recall)
     quotient = ratio(before, after, support, "no known class reaches this recall")
-    return Measure(quotient.values - 1, support, quotient.reason, {"recall": recall})
+    return MetricValue(quotient.values - 1, support, quotient.reason, {"recall": recall})
 
 
 def images_with_roles(

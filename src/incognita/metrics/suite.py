@@ -29,7 +29,7 @@ from incognita.metrics.detection import (
 )
 from incognita.metrics.lrp import lrp_error, optimal_lrp
 from incognita.metrics.matching import MatchTable, match, match_superclasses
-from incognita.metrics.measure import Measure
+from incognita.metrics.measure import MetricValue
 from incognita.metrics.open_set import (
     NO_UNKNOWN_OBJECT,
     UnknownOverlaps,
@@ -49,7 +49,7 @@ from incognita.metrics.open_set import (
 from incognita.shapes import Float
 
 
-class Evidence:
+class MatchTables:
     """Detections and truth, matched in every way the metrics need."""
 
     def __init__(self, detections: Detections, truth: BoxTruth) -> None:
@@ -99,7 +99,7 @@ class Evidence:
 
 
 Weights = Float[np.ndarray, "images replicates"]
-Named = Iterator[tuple[str, str, Measure]]
+Named = Iterator[tuple[str, str, MetricValue]]
 NO_OBJECT = "no object is in these images"
 
 
@@ -121,15 +121,15 @@ PUBLIC_CODES = (
 )
 
 
-def closed_set(evidence: Evidence, weights: Weights) -> Named:
+def closed_set(evidence: MatchTables, weights: Weights) -> Named:
     """Average precision and recall of the known classes."""
     for name, measure in coco_measures(evidence.coco, evidence.n_known, weights=weights).items():
         yield name, "coco", measure
 
 
-def open_set_papers(evidence: Evidence, weights: Weights, *, unknown_only: bool) -> Named:
+def open_set_papers(evidence: MatchTables, weights: Weights, *, unknown_only: bool) -> Named:
     """Open-set metrics as the papers define them."""
-    yield from found_and_misnamed(evidence, weights)
+    yield from core_open_set(evidence, weights)
     table = evidence.table(conventions.PAPER)
     yield "wilderness_ratio", "paper", wilderness_ratio(table, evidence.truth, weights=weights)
     everything = mean_average_precision(
@@ -144,7 +144,7 @@ def open_set_papers(evidence: Evidence, weights: Weights, *, unknown_only: bool)
         yield "ap_superclass", "paper", related
 
 
-def found_and_misnamed(evidence: Evidence, weights: Weights) -> Named:
+def core_open_set(evidence: MatchTables, weights: Weights) -> Named:
     """What of the unknown is found, misnamed or overlooked, and the known classes beside it."""
     n_known = evidence.n_known
     table, overlaps = evidence.table(conventions.PAPER), evidence.overlaps(conventions.PAPER)
@@ -162,7 +162,7 @@ def found_and_misnamed(evidence: Evidence, weights: Weights) -> Named:
     yield "unknown_objects_without_detection", "paper", overlooked
 
 
-def open_set_codes(evidence: Evidence, weights: Weights) -> Named:
+def open_set_codes(evidence: MatchTables, weights: Weights) -> Named:
     """Open-set metrics as each public code computes them."""
     n_known = evidence.n_known
     coco = unknown_average_precision(evidence.coco, n_known, rule=POINTS_101, weights=weights)
@@ -180,7 +180,7 @@ def open_set_codes(evidence: Evidence, weights: Weights) -> Named:
 
 def _both_precisions(
     table: MatchTable, n_known: int, rule: AveragePrecisionRule, weights: Weights
-) -> tuple[Measure, Measure]:
+) -> tuple[MetricValue, MetricValue]:
     """AP of the known classes and of the unknown, read from one walk."""
     labels = average_precision(table, weights, rule=rule)
     known = mean_average_precision(table, n_known, rule=rule, weights=weights, labels=labels)
@@ -189,8 +189,8 @@ def _both_precisions(
 
 
 def _of_matching(
-    matching: conventions.Matching, evidence: Evidence, weights: Weights
-) -> Iterator[tuple[str, Measure]]:
+    matching: conventions.Matching, evidence: MatchTables, weights: Weights
+) -> Iterator[tuple[str, MetricValue]]:
     """What is the same in all codes that match alike."""
     table, overlaps = evidence.table(matching), evidence.overlaps(matching)
     n_known = evidence.n_known
@@ -204,7 +204,7 @@ def _of_matching(
 
 
 def _named_after(
-    code: PublicCode, shared: dict[str, Measure], evidence: Evidence, weights: Weights
+    code: PublicCode, shared: dict[str, MetricValue], evidence: MatchTables, weights: Weights
 ) -> Named:
     table = evidence.table(code.matching)
     known, unknown = _both_precisions(table, evidence.n_known, code.rule, weights)
@@ -215,14 +215,14 @@ def _named_after(
             yield name, code.name, measure
 
 
-def of_code(code: PublicCode, evidence: Evidence, weights: Weights) -> Named:
+def open_set_of_code(code: PublicCode, evidence: MatchTables, weights: Weights) -> Named:
     """Open-set metrics as one public code computes them."""
     shared = dict(_of_matching(code.matching, evidence, weights))
     yield from _named_after(code, shared, evidence, weights)
 
 
 def localization_recall_precision(
-    evidence: Evidence, weights: Weights, *, tau: float | None
+    evidence: MatchTables, weights: Weights, *, tau: float | None
 ) -> Named:
     """LRP of the detections as given, its parts, and the optimum over thresholds."""
     for rule, matching in RULES:
@@ -245,7 +245,7 @@ RULES = (
 )
 
 
-def calibrated(evidence: Evidence, weights: Weights, *, tau: float | None) -> Named:
+def calibrated(evidence: MatchTables, weights: Weights, *, tau: float | None) -> Named:
     """Calibration errors of the detections as given."""
     n_known = evidence.n_known
     for rule, matching in RULES:

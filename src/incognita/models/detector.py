@@ -25,24 +25,24 @@ class HeadKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class DetectionRules:
+class BoxFilter:
     """Which boxes of a detector are kept; they are part of every result.
 
     Args:
-        score_floor: The smallest confidence of a kept box.
+        score_threshold: The smallest confidence of a kept box.
         max_per_image: The most boxes of an image, the surest first.
         nms_iou: Overlap above which the less sure of two boxes of a class is dropped; None for
             families that do not drop any.
     """
 
-    score_floor: float = 0.05
+    score_threshold: float = 0.05
     max_per_image: int = 100
     nms_iou: float | None = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 <= self.score_floor < 1:
+        if not 0 <= self.score_threshold < 1:
             raise InvalidDataError(
-                f"score_floor must be at least 0 and below 1, but it is {self.score_floor}."
+                f"score_threshold must be at least 0 and below 1, but it is {self.score_threshold}."
             )
         if self.max_per_image < 1:
             raise InvalidDataError(
@@ -54,8 +54,8 @@ class DetectionRules:
             )
 
     def changed(
-        self, score_floor: float | None, max_per_image: int | None, nms_iou: float | None
-    ) -> "DetectionRules":
+        self, score_threshold: float | None, max_per_image: int | None, nms_iou: float | None
+    ) -> "BoxFilter":
         """Give these rules with what is not None put in their place."""
         if nms_iou is not None and self.nms_iou is None:
             raise InvalidDataError(
@@ -63,12 +63,12 @@ class DetectionRules:
                 f"leave it out."
             )
         given: dict[str, Any] = {
-            "score_floor": score_floor, "max_per_image": max_per_image, "nms_iou": nms_iou
+            "score_threshold": score_threshold, "max_per_image": max_per_image, "nms_iou": nms_iou
         }  # fmt: skip
         return replace(self, **{name: value for name, value in given.items() if value is not None})
 
 
-class Prepared(NamedTuple):
+class PreprocessedImage(NamedTuple):
     """One image as the network takes it, and its size as it was read."""
 
     pixels: Float[Tensor, "channels height width"]
@@ -76,7 +76,7 @@ class Prepared(NamedTuple):
     width: int
 
 
-class FoundBoxes(NamedTuple):
+class ImageDetections(NamedTuple):
     """The kept boxes of one image, the surest first.
 
     Args:
@@ -110,7 +110,7 @@ class DetectorForward(NamedTuple):
     saw, padding included.
     """
 
-    images: tuple[FoundBoxes, ...]
+    images: tuple[ImageDetections, ...]
     maps: Mapping[str, tuple[Tensor, ...]]
     input_size: tuple[int, int]
 
@@ -133,7 +133,7 @@ class Detector(Protocol):
     class_names: Sequence[str]
     pixel_std: Float[Tensor, "channels"]
     preprocessing: str
-    rules: DetectionRules
+    rules: BoxFilter
     head_kind: HeadKind
     shares_features: bool
     head_reason: str | None
@@ -147,7 +147,7 @@ class Detector(Protocol):
     @property
     def weights_hash(self) -> str: ...
 
-    def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> Prepared:
+    def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> PreprocessedImage:
         """Turn one uint8 RGB image into what the network takes."""
 
     def forward(
@@ -159,10 +159,10 @@ class Detector(Protocol):
         caller allows them. `layers` asks for the maps.
         """
 
-    def with_rules(
+    def with_filter(
         self,
         *,
-        score_floor: float | None = None,
+        score_threshold: float | None = None,
         max_per_image: int | None = None,
         nms_iou: float | None = None,
     ) -> "Detector":
@@ -178,7 +178,7 @@ def gives_features(detector: Detector) -> bool:
     return bool(detector.heads) or bool(getattr(detector, "has_features", True))
 
 
-def check_classes(image: FoundBoxes, n_classes: int, detector: str) -> None:
+def check_classes(image: ImageDetections, n_classes: int, detector: str) -> None:
     """Refuse logits and class ids that are not of so many classes; background is none of them."""
     if tuple(image.logits.shape[1:]) != (n_classes,):
         raise InvalidDataError(
@@ -199,4 +199,4 @@ def finds_objects(model: object) -> TypeGuard[Detector]:
     `isinstance` of a protocol reads every property, and the hash of the weights is one of them:
     0.1 s for a ResNet-50.
     """
-    return callable(getattr(type(model), "with_rules", None))
+    return callable(getattr(type(model), "with_filter", None))

@@ -68,7 +68,7 @@ def _imported(path: Path) -> ModuleType:
 _SOURCES: WeakKeyDictionary[type, Path] = WeakKeyDictionary()
 
 
-class Sendable:
+class PicklableAdapter:
     """What an adapter inherits so that worker processes can have it.
 
     `source` is the file of the user that its network comes from, which a worker must import first.
@@ -77,7 +77,7 @@ class Sendable:
     name: str
     source: Path | None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Sendable":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "PicklableAdapter":
         """Copy within this process, where a lambda as preprocessing is no hindrance."""
         copy = object.__new__(type(self))
         memo[id(self)] = copy
@@ -98,7 +98,7 @@ class Sendable:
 
 def note_source(model: object, path: Path) -> None:
     """Remember the file of the user that a model comes from."""
-    if isinstance(model, Sendable):
+    if isinstance(model, PicklableAdapter):
         model.source = path
     else:
         _SOURCES[type(model)] = path
@@ -106,13 +106,13 @@ def note_source(model: object, path: Path) -> None:
 
 def source_of(model: object) -> Path | None:
     """Give the file that another process must import before it can have the model, if any."""
-    return model.source if isinstance(model, Sendable) else _SOURCES.get(type(model))
+    return model.source if isinstance(model, PicklableAdapter) else _SOURCES.get(type(model))
 
 
-def _unpickled(source: Path | None, state: bytes) -> Sendable:
+def _unpickled(source: Path | None, state: bytes) -> PicklableAdapter:
     with importable(source):
         kind, attributes = pickle.loads(state)
-        adapter: Sendable = object.__new__(kind)
+        adapter: PicklableAdapter = object.__new__(kind)
         adapter.__dict__.update(attributes)
     return adapter
 

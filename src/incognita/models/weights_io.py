@@ -22,12 +22,12 @@ class WeightFile(NamedTuple):
 
     tensors: Mapping[str, Float[Tensor, "..."]]
     class_names: tuple[str, ...]
-    facts: Mapping[str, str]
+    metadata: Mapping[str, str]
 
     @property
     def accuracy(self) -> float:
         """The share of test images the model names rightly, as measured when it was trained."""
-        return float(self.facts["accuracy"])
+        return float(self.metadata["accuracy"])
 
 
 def read_shipped_weights(path: Path) -> WeightFile:
@@ -38,9 +38,9 @@ def read_shipped_weights(path: Path) -> WeightFile:
             f"recipe in studies/."
         )
     with safe_open(path, framework="pt") as file:
-        facts = dict(file.metadata())
+        metadata = dict(file.metadata())
         tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
-    return WeightFile(tensors, tuple(json.loads(facts.pop("class_names"))), facts)
+    return WeightFile(tensors, tuple(json.loads(metadata.pop("class_names"))), metadata)
 
 
 def load_shipped_weights(network: nn.Module, weights: WeightFile) -> None:
@@ -50,7 +50,7 @@ def load_shipped_weights(network: nn.Module, weights: WeightFile) -> None:
 
 
 def save_shipped_weights(
-    path: Path, network: nn.Module, *, class_names: Sequence[str], facts: Mapping[str, str]
+    path: Path, network: nn.Module, *, class_names: Sequence[str], metadata: Mapping[str, str]
 ) -> None:
     """Write the weights of a network in half precision, with class names and other facts."""
     tensors = {
@@ -59,7 +59,7 @@ def save_shipped_weights(
         if not _is_counter(name)
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, path, metadata={"class_names": json.dumps(list(class_names)), **facts})
+    save_file(tensors, path, metadata={"class_names": json.dumps(list(class_names)), **metadata})
     path.chmod(0o644)  # safetensors lets only the owner read, but a package is for everybody
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.models.classifier import Forward
-from incognita.models.fingerprints import Sendable, describe_callable, hash_weights
+from incognita.models.fingerprints import PicklableAdapter, describe_callable, hash_weights
 from incognita.models.introspection.head import (
     Place,
     could_be_head,
@@ -24,11 +24,11 @@ from incognita.models.introspection.head import (
 )
 from incognita.models.introspection.hooks import (
     Change,
-    Tap,
+    MapHook,
     attach_input,
     attach_output,
-    bare,
-    evaluating,
+    eval_mode,
+    unwrap,
 )
 from incognita.models.introspection.layers import find_layers, tap_layers
 from incognita.models.introspection.trace import Trace, trace
@@ -37,7 +37,7 @@ from incognita.shapes import Float, Shaped
 
 
 @dataclass(eq=False)
-class WrappedClassifier(Sendable):
+class WrappedClassifier(PicklableAdapter):
     """A network behind the face of `models.adapter.Classifier`; made by `wrap_classifier`.
 
     `head_reason` says in one sentence why there is no head, where there is none. Hooks live only
@@ -51,7 +51,7 @@ class WrappedClassifier(Sendable):
     preprocessing: str
     preprocess_image: Callable[..., Any]
     place: Place
-    taps: tuple[Tap, ...]
+    taps: tuple[MapHook, ...]
     head_name: str | None = None
     head_reason: str | None = None
     numerator: str | None = None
@@ -93,7 +93,7 @@ class WrappedClassifier(Sendable):
             raise unknown_name("layer", layer, self.layers)
         maps: dict[str, Tensor] = {}
         found: dict[str, Tensor] = {}
-        with evaluating(self.module), ExitStack() as hooks:
+        with eval_mode(self.module), ExitStack() as hooks:
             for tap in self.taps:
                 own = change if tap.layer == layer else None
                 hooks.callback(tap.attach(self.module, maps, own))
@@ -152,10 +152,10 @@ def wrap_classifier(
     >>> classifier.head.weight.shape, classifier.class_names[9]
     (torch.Size([10, 3072]), 'class 9')
     """
-    module = bare(module)
+    module = unwrap(module)
     preprocess = Preprocessing() if preprocess is None else preprocess
     expected = None if class_names is None else len(class_names)
-    with evaluating(module):
+    with eval_mode(module):
         seen = trace(module, preprocess, example, keep=could_be_head)
         found = find_head(module, seen, n_classes=expected)
     n_classes = take_logits(seen.output, found.place).shape[1]

@@ -14,22 +14,22 @@ from torch import Tensor, nn
 from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError
 from incognita.models.detector import (
-    DetectionRules,
+    BoxFilter,
     Detector,
     DetectorForward,
-    FoundBoxes,
     HeadKind,
-    Prepared,
+    ImageDetections,
+    PreprocessedImage,
     check_classes,
     gives_features,
 )
-from incognita.models.fingerprints import Sendable, source_of
-from incognita.models.introspection.hooks import bare
+from incognita.models.fingerprints import PicklableAdapter, source_of
+from incognita.models.introspection.hooks import unwrap
 from incognita.shapes import Float, Shaped
 
 
 @dataclass(eq=False)
-class SelectedClasses(Sendable):
+class SelectedClasses(PicklableAdapter):
     """The same detector with some of its classes, in an order of their own.
 
     Its rules choose boxes first; those of other classes are then dropped, and of logits and heads
@@ -43,7 +43,7 @@ class SelectedClasses(Sendable):
     module: nn.Module
     pixel_std: Float[Tensor, "channels"]
     preprocessing: str
-    rules: DetectionRules
+    rules: BoxFilter
     head_kind: HeadKind
     shares_features: bool
     head_reason: str | None
@@ -71,7 +71,7 @@ class SelectedClasses(Sendable):
         """The hash of the inner detector and of the choice."""
         return sha256(f"{self.inner.weights_hash} {self.places}".encode()).hexdigest()
 
-    def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> Prepared:
+    def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> PreprocessedImage:
         """Turn one uint8 RGB image into what the network takes."""
         return self.inner.preprocess(image)
 
@@ -82,20 +82,20 @@ class SelectedClasses(Sendable):
         out = self.inner.forward(batch, sizes, layers=layers)
         return out._replace(images=tuple(self._chosen(image) for image in out.images))
 
-    def with_rules(
+    def with_filter(
         self,
         *,
-        score_floor: float | None = None,
+        score_threshold: float | None = None,
         max_per_image: int | None = None,
         nms_iou: float | None = None,
     ) -> "SelectedClasses":
         """Give the same detector with other rules; what is None stays."""
-        inner = self.inner.with_rules(
-            score_floor=score_floor, max_per_image=max_per_image, nms_iou=nms_iou
+        inner = self.inner.with_filter(
+            score_threshold=score_threshold, max_per_image=max_per_image, nms_iou=nms_iou
         )
         return select_classes(inner, self.class_names, self.places, note=self.note)
 
-    def _chosen(self, image: FoundBoxes) -> FoundBoxes:
+    def _chosen(self, image: ImageDetections) -> ImageDetections:
         check_classes(image, len(self.inner.class_names), self.name)
         places = torch.tensor(self.places, device=image.class_ids.device)
         new_id = torch.full((len(self.inner.class_names),), -1, device=places.device)
@@ -107,7 +107,7 @@ class SelectedClasses(Sendable):
             for name, column in image._asdict().items()
         }
         kept |= {"class_ids": class_ids[is_ours], "logits": image.logits[is_ours][:, places]}
-        return FoundBoxes(**kept)
+        return ImageDetections(**kept)
 
 
 def select_classes(
@@ -184,7 +184,7 @@ def wrap_detector(
     module: nn.Module | Detector,
     *,
     class_names: Sequence[str] | None = None,
-    score_floor: float | None = None,
+    score_threshold: float | None = None,
     max_per_image: int | None = None,
     nms_iou: float | None = None,
     name: str | None = None,
@@ -201,7 +201,7 @@ def wrap_detector(
     Args:
         module: The network; a finished detector may get other rules.
         class_names: The known classes, without background; the network's own by default.
-        score_floor: The smallest confidence of a kept box; what the library does by default, here
+        score_threshold: The smallest confidence of a kept box; by default the library's own, here
             and for the next two.
         max_per_image: The most boxes of an image.
         nms_iou: Overlap above which the less sure of two boxes of a class is dropped.
@@ -220,14 +220,14 @@ def wrap_detector(
     }
     special = {"preprocess": preprocess, "processor": processor, "prompts": prompts}
     if isinstance(module, nn.Module):
-        detector = _wrapped(bare(module), options, special)
+        detector = _wrapped(unwrap(module), options, special)
     elif isinstance(module, Detector):
         _refuse_options(module, options | special)
         detector = module
     else:
         raise _no_detector(module)
-    return detector.with_rules(
-        score_floor=score_floor, max_per_image=max_per_image, nms_iou=nms_iou
+    return detector.with_filter(
+        score_threshold=score_threshold, max_per_image=max_per_image, nms_iou=nms_iou
     )
 
 
@@ -237,7 +237,7 @@ def is_detector(module: nn.Module) -> bool:
     >>> is_detector(nn.Linear(2, 2))
     False
     """
-    return _library_of(bare(module)) is not None
+    return _library_of(unwrap(module)) is not None
 
 
 def _library_of(module: nn.Module) -> str | None:

@@ -33,18 +33,18 @@ class Findings(ABC):
         groups: The groups of unknown sets that are averaged for the ranking, such as near and far.
         skipped: Methods that could not run here, and why.
         failed: Methods that broke off, and why.
-        broken: Images that could not be used: set, id, reason.
+        failed_images: Images that could not be used: set, id, reason.
         notes: What a reader must be told, such as missing data.
-        facts: The benchmark, the model, the passes that were made.
+        metadata: The benchmark, the model, the passes that were made.
     """
 
     methods: Mapping[str, MethodResult]
     groups: tuple[str, ...]
     skipped: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
-    broken: tuple[tuple[str, str, str], ...] = ()
+    failed_images: tuple[tuple[str, str, str], ...] = ()
     notes: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @abstractmethod
     def ranking(self) -> list[str]:
@@ -58,7 +58,7 @@ class Findings(ABC):
     @property
     def is_complete(self) -> bool:
         """Whether every image and every method made it."""
-        return not self.broken and not self.failed
+        return not self.failed_images and not self.failed
 
     def get(self, method: str) -> MethodResult:
         """Give the record of one method."""
@@ -74,9 +74,11 @@ class Findings(ABC):
             **self._more_json(),
             "skipped": dict(self.skipped),
             "failed": dict(self.failed),
-            "broken": [dict(zip(("set", "image", "reason"), b, strict=True)) for b in self.broken],
+            "broken": [
+                dict(zip(("set", "image", "reason"), b, strict=True)) for b in self.failed_images
+            ],
             "notes": list(self.notes),
-            "facts": dict(self.facts),
+            "facts": dict(self.metadata),
         }
 
     @abstractmethod
@@ -110,7 +112,7 @@ class Evaluation(Findings):
         """Titles from the best to the worst; of equal ones the first name comes first."""
         return sorted(self.methods, key=lambda title: (-self.mean_auroc(title)[0], title))
 
-    def behind_best(self, title: str) -> Difference:
+    def gap_to_best(self, title: str) -> Difference:
         """How far a method is behind the best one, compared on the same drawn images."""
         best = self.mean_auroc(self.ranking()[0])
         return paired_difference(self.mean_auroc(title), best)
@@ -119,7 +121,7 @@ class Evaluation(Findings):
         """Give the ranking as a table that `rich` prints."""
         from incognita.results.tables.ranking import ranking_table
 
-        behind = {title: self.behind_best(title) for title in self.ranking()}
+        behind = {title: self.gap_to_best(title) for title in self.ranking()}
         return ranking_table(self.results, self.groups, behind, width=width)
 
     def known_quality(self) -> dict[str, float]:
@@ -139,7 +141,7 @@ class Evaluation(Findings):
         return search_table(pairs, self.groups) if pairs else None
 
     def _more_json(self) -> dict[str, Any]:
-        behind = {title: _as_json(self.behind_best(title)) for title in self.ranking()}
+        behind = {title: _as_json(self.gap_to_best(title)) for title in self.ranking()}
         return {"behind_best": behind}
 
 

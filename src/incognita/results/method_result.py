@@ -68,7 +68,7 @@ class MethodResult:
         search: The curve, where parameters were searched.
         provenance: Versions, command and time, for a reader.
         notes: What a reader must be told.
-        broken: Images that could not be used: set, id, reason.
+        failed_images: Images that could not be used: set, id, reason.
         thresholds: Of a detector: t* on its confidence and tau on the score, each with how and on
             what it was chosen.
     """
@@ -81,7 +81,7 @@ class MethodResult:
     search: SearchRecord | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    broken: tuple[tuple[str, str, str], ...] = ()
+    failed_images: tuple[tuple[str, str, str], ...] = ()
     thresholds: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -114,7 +114,7 @@ class MethodResult:
             "search": None if self.search is None else asdict(self.search),
             "provenance": dict(self.provenance),
             "notes": list(self.notes),
-            "broken": [list(each) for each in self.broken],
+            "broken": [list(each) for each in self.failed_images],
             "thresholds": dict(self.thresholds),
         }
 

@@ -11,7 +11,7 @@ import numpy as np
 from incognita.errors import InvalidDataError
 from incognita.metrics.catalog import get_metric
 from incognita.metrics.intervals import interval
-from incognita.metrics.measure import Measure
+from incognita.metrics.measure import MetricValue
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Result:
 
     @classmethod
     def from_measure(
-        cls, metric: str, convention: str, *, split: str, measure: Measure, level: float = 0.95
+        cls, metric: str, convention: str, *, split: str, measure: MetricValue, level: float = 0.95
     ) -> "Result":
         """Make the record of a measure, with the interval of its replicates."""
         bounds = interval(np.asarray(measure.values[1:]), level=level)

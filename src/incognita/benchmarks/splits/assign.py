@@ -128,7 +128,7 @@ _CONTRARY = (
 )
 
 
-class Decided(NamedTuple):
+class SplitDecision(NamedTuple):
     """What became of an image, and why in words that follow its id."""
 
     image_id: ImageId
@@ -172,7 +172,7 @@ class Splits:
     rules: SplitRules
     base: Annotations
     candidates: Annotations | None
-    decided: Sequence[Decided] = field(repr=False)
+    decided: Sequence[SplitDecision] = field(repr=False)
     lists: Sequence[ListCheck] = field(repr=False)
     conflicts: Sequence[Conflict] = field(repr=False)
 
@@ -199,7 +199,7 @@ class Splits:
         """Give all annotations of each image of a split."""
         return [self.objects(each) for each in self.decided if each.split == split]
 
-    def known_images(self) -> list[Decided]:
+    def known_images(self) -> list[SplitDecision]:
         """List the images of the base that show known things only and that nobody removed."""
         known = set(self.rules.known)
         by_hand = {*self.rules.remove_ids, *self.rules.review_remove_ids}
@@ -209,18 +209,18 @@ class Splits:
             each for each, held in names if held and held <= known and each.image_id not in by_hand
         ]
 
-    def image(self, decided: Decided) -> Record:
+    def image(self, decided: SplitDecision) -> Record:
         """Give the record of an image, with the folder it lies in."""
         record = self._source(decided).images[decided.image_id]
         folder = getattr(self.rules.image_folders, decided.origin)
         name = f"{folder}/{record['file_name']}" if folder else record["file_name"]
         return {**record, "file_name": name}
 
-    def objects(self, decided: Decided) -> Sequence[Record]:
+    def objects(self, decided: SplitDecision) -> Sequence[Record]:
         """Give all annotations of an image."""
         return self._source(decided).objects.get(decided.image_id, ())
 
-    def _source(self, decided: Decided) -> Annotations:
+    def _source(self, decided: SplitDecision) -> Annotations:
         if decided.origin == "candidates" and self.candidates is not None:
             return self.candidates
         return self.base
@@ -264,13 +264,13 @@ def build_splits(
     )
 
 
-def _decided(image_id: ImageId, origin: Origin, decision: Decision) -> Decided:
-    return Decided(image_id, origin, decision.split, decision.reason)
+def _decided(image_id: ImageId, origin: Origin, decision: Decision) -> SplitDecision:
+    return SplitDecision(image_id, origin, decision.split, decision.reason)
 
 
 def _decide_candidates(
     base: Annotations, candidates: Annotations, rules: SplitRules
-) -> list[Decided]:
+) -> list[SplitDecision]:
     """Put candidates where their list says; known things are refused here, too."""
     split_of: dict[ImageId, Split] = {}
     for split in SPLITS:  # an id on two lists goes to the closer split

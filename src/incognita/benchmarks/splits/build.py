@@ -16,7 +16,14 @@ from incognita.benchmarks.splits.rules import (
     load_rules,
     with_ids,
 )
-from incognita.benchmarks.splits.write import KNOWN, Build, Head, InputFile, relative, save_known
+from incognita.benchmarks.splits.write import (
+    KNOWN,
+    BenchmarkHeader,
+    InputFile,
+    SplitBuild,
+    relative,
+    save_known,
+)
 from incognita.errors import MissingDataError
 from incognita.formats.coco_dataset import is_in_fold
 from incognita.formats.coco_records import Annotations, load_annotations
@@ -63,7 +70,7 @@ def build_from_annotations(
     images: Path | None = None,
     source: str = "",
     on_step: OnStep = lambda _: None,
-) -> Build:
+) -> SplitBuild:
     """Build splits from an annotation file.
 
     Args:
@@ -87,7 +94,7 @@ def build_from_annotations(
         files.append(InputFile.at("candidates", candidates))
     on_step("deciding")
     splits = build_splits(base, rules, candidates=second)
-    return Build(splits, (*inputs, *files), images, source, unsized)
+    return SplitBuild(splits, (*inputs, *files), images, source, unsized)
 
 
 def _read(path: Path, images: Path) -> tuple[Annotations, tuple[str, ...], list[InputFile]]:
@@ -116,7 +123,7 @@ def find_beside(folder: Path, names: Sequence[str]) -> Path:
     )
 
 
-def own_head(build: Build, out: Path) -> Head | None:
+def own_head(build: SplitBuild, out: Path) -> BenchmarkHeader | None:
     """Write the known images of the same file and make them the known half of a benchmark.
 
     One half of them is for fitting and one for testing, by a hash of their ids. None where no
@@ -128,14 +135,14 @@ def own_head(build: Build, out: Path) -> Head | None:
     if not ids:
         return None
     there = set(build.splits.base.category_names.values())
-    facts = {
+    metadata = {
         "name": f"built/{rules.name}",
         "version": rules.version,
         "title": rules.title or f"Splits by the rules {rules.name}",
         "task": "detection",
         "classes": [name for name in rules.known if name in there],
     }
-    return Head(facts, _known_sets(ids, relative(build.images, out)))
+    return BenchmarkHeader(metadata, _known_sets(ids, relative(build.images, out)))
 
 
 def _known_sets(ids: Sequence[int | str], images: str) -> list[dict[str, Any]]:

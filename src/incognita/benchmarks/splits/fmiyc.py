@@ -36,7 +36,7 @@ from incognita.benchmarks.splits.build import (
     rules_with_ids,
 )
 from incognita.benchmarks.splits.rules import SplitRules
-from incognita.benchmarks.splits.write import Build, Head, InputFile, relative
+from incognita.benchmarks.splits.write import BenchmarkHeader, InputFile, SplitBuild, relative
 from incognita.formats.coco_records import Annotations, load_annotations
 from incognita.formats.openimages import (
     Size,
@@ -61,7 +61,7 @@ def build_from_coco(
     ids: Path | None = None,
     images: Path | None = None,
     on_step: OnStep = lambda _: None,
-) -> Build:
+) -> SplitBuild:
     """Build the splits that come from COCO.
 
     Args:
@@ -93,7 +93,7 @@ def build_from_openimages(
     *,
     ids: Path | None = None,
     on_step: OnStep = lambda _: None,
-) -> Build:
+) -> SplitBuild:
     """Build the splits that come from OpenImages.
 
     Args:
@@ -120,7 +120,7 @@ def build_from_openimages(
         candidates=_part(found.annotations, wanted - {*base_ids}, boxes.name) if wanted else None,
     )
     named = [InputFile.at("boxes", boxes), InputFile.at("class names", class_names)]
-    return Build(splits, (*inputs, *files, *named), folder, "openimages", found.unsized)
+    return SplitBuild(splits, (*inputs, *files, *named), folder, "openimages", found.unsized)
 
 
 def _base_of_openimages(
@@ -157,7 +157,7 @@ def _part(annotations: Annotations, ids: Collection[str], source: str) -> Annota
     )
 
 
-def benchmark_head(known: Known, out: Path, data: Path | None = None) -> Head:
+def benchmark_head(known: Known, out: Path, data: Path | None = None) -> BenchmarkHeader:
     """Give the known half of the benchmark, whose files lie in the data folder.
 
     Args:
@@ -173,7 +173,7 @@ def benchmark_head(known: Known, out: Path, data: Path | None = None) -> Head:
         for each in entries
         if each["role"] in UNKNOWN_GROUPS
     }
-    facts: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "name": f"built/fmiyc-{known}",
         "version": definition.version,
         "title": f"{definition.title}, built here",
@@ -182,7 +182,9 @@ def benchmark_head(known: Known, out: Path, data: Path | None = None) -> Head:
         "paper": definition.paper,
     }
     sources = {name: each.model_dump() for name, each in definition.sources.items()}
-    return Head(facts, [_moved(each, out, data) for each in known_sets], unknown_keys, sources)
+    return BenchmarkHeader(
+        metadata, [_moved(each, out, data) for each in known_sets], unknown_keys, sources
+    )
 
 
 def _moved(entry: dict[str, Any], out: Path, data: Path | None) -> dict[str, Any]:

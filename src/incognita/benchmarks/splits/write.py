@@ -36,7 +36,7 @@ class InputFile(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Build:
+class SplitBuild:
     """Splits of one source, with what their files are called and where their images lie.
 
     Args:
@@ -69,23 +69,25 @@ class Build:
 
 
 @dataclass(frozen=True)
-class Head:
+class BenchmarkHeader:
     """What a benchmark says besides its unknown sets.
 
     Args:
-        facts: Keys in front of the sets, such as its name and classes.
+        metadata: Keys in front of the sets, such as its name and classes.
         known_sets: Its known sets.
         unknown_keys: What unknown sets say besides, by their names: `rename`, `source`.
         sources: Where images are published.
     """
 
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
     known_sets: Sequence[Mapping[str, Any]]
     unknown_keys: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def save_builds(builds: Sequence[Build], out: Path, *, head: Head | None, version: str) -> None:
+def save_builds(
+    builds: Sequence[SplitBuild], out: Path, *, head: BenchmarkHeader | None, version: str
+) -> None:
     """Write everything into a folder; the same input gives the same bytes.
 
     Files of an earlier build that this one does not have are deleted.
@@ -154,7 +156,7 @@ def _is_ours(manifest: Path) -> bool:
     return isinstance(content, dict) and {"format", "incognita", "builds"} <= content.keys()
 
 
-def save_known(build: Build, path: Path) -> None:
+def save_known(build: SplitBuild, path: Path) -> None:
     """Write the images that show known things only; without any the file is deleted."""
     splits = build.splits
     chosen = splits.known_images()
@@ -171,7 +173,7 @@ def save_known(build: Build, path: Path) -> None:
     )
 
 
-def _save_split(build: Build, split: Split, path: Path) -> None:
+def _save_split(build: SplitBuild, split: Split, path: Path) -> None:
     splits = build.splits
     save_annotations(
         path,
@@ -182,7 +184,7 @@ def _save_split(build: Build, split: Split, path: Path) -> None:
     )
 
 
-def facts_of(build: Build) -> dict[str, Any]:
+def facts_of(build: SplitBuild) -> dict[str, Any]:
     """Give what the manifest says of a build."""
     splits, rules = build.splits, build.splits.rules
     return {
@@ -215,16 +217,16 @@ def facts_of(build: Build) -> dict[str, Any]:
     }
 
 
-def _is_complete(build: Build, split: Split) -> bool:
+def _is_complete(build: SplitBuild, split: Split) -> bool:
     expected = build.splits.expected(split)
     if expected is None or build.splits.rules.base is not None:
         return not build.problems
     return build.splits.counts[split] == expected
 
 
-def _benchmark(builds: Sequence[Build], head: Head, out: Path) -> Iterator[str]:
+def _benchmark(builds: Sequence[SplitBuild], head: BenchmarkHeader, out: Path) -> Iterator[str]:
     yield f"# Built from annotation files; {MANIFEST} says why each image is where it is."
-    yield from _lines(head.facts)
+    yield from _lines(head.metadata)
     unknown_sets = [
         _set(build, split, head, out)
         for build in builds
@@ -242,7 +244,7 @@ def _benchmark(builds: Sequence[Build], head: Head, out: Path) -> Iterator[str]:
         yield from _lines(entry)
 
 
-def _set(build: Build, split: Split, head: Head, out: Path) -> dict[str, Any]:
+def _set(build: SplitBuild, split: Split, head: BenchmarkHeader, out: Path) -> dict[str, Any]:
     found, expected = build.splits.counts[split], build.splits.expected(split)
     entry: dict[str, Any] = {
         "name": build.set_name(split),
@@ -256,13 +258,13 @@ def _set(build: Build, split: Split, head: Head, out: Path) -> dict[str, Any]:
     if not _is_complete(build, split):
         of = "" if expected is None else f"{found:,} images where {expected:,} are published; "
         entry["note"] = f"partial: {of}built from {build.splits.base.source}, see {MANIFEST}"
-    if held := _known_names(build, split, head.facts["classes"], entry.get("rename", {})):
+    if held := _known_names(build, split, head.metadata["classes"], entry.get("rename", {})):
         entry["allowed_classes"] = held
     return entry
 
 
 def _known_names(
-    build: Build, split: Split, classes: Sequence[str], rename: Mapping[str, str]
+    build: SplitBuild, split: Split, classes: Sequence[str], rename: Mapping[str, str]
 ) -> list[str]:
     """List known classes that images of a split hold because somebody kept those images."""
     names = build.splits.base.category_names

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import Probe
+from incognita.containers.needs import ExtraOutput
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.shapes import Float
@@ -29,26 +29,26 @@ def drawn_rows(features: Float[Tensor, "n d"], most: int, *, seed: int) -> Float
     return features[chosen.to(features.device)]
 
 
-def probe_columns(outputs: ClassifierOutputs, probe: Probe) -> dict[str, Tensor]:
+def extra_columns(outputs: ClassifierOutputs, extra: ExtraOutput) -> dict[str, Tensor]:
     """Give the columns of a probe by their short names, or say that it was not recorded."""
-    prefix = f"{probe.key}/"
-    columns = outputs.probes or {}
+    prefix = f"{extra.key}/"
+    columns = outputs.extra_outputs or {}
     found = {name[len(prefix) :]: t for name, t in columns.items() if name.startswith(prefix)}
     if not found:
         raise InvalidDataError(
-            f"The outputs do not hold the probe {probe.key}; "
-            f"extract them with probes=method.probes()."
+            f"The outputs do not hold the probe {extra.key}; "
+            f"extract with extra_outputs=method.extra_outputs()."
         )
     return found
 
 
-def probe_column(outputs: ClassifierOutputs, probe: Probe, column: str) -> Tensor:
+def probe_column(outputs: ClassifierOutputs, extra: ExtraOutput, column: str) -> Tensor:
     """Give one column of a probe."""
-    found = probe_columns(outputs, probe)
+    found = extra_columns(outputs, extra)
     if column not in found:
         raise InvalidDataError(
-            f"The probe {probe.key} has no column {column!r} but {sorted(found)}; "
-            f"extract the outputs again with probes=method.probes()."
+            f"The probe {extra.key} has no column {column!r} but {sorted(found)}; "
+            f"extract the outputs again with extra_outputs=method.extra_outputs()."
         )
     return found[column]
 

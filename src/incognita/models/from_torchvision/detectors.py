@@ -20,17 +20,22 @@ from incognita.errors import InvalidDataError, unknown_name
 from incognita.models.detector import (
     LATENT,
     SHORTCUT,
-    DetectionRules,
+    BoxFilter,
     DetectorForward,
-    FoundBoxes,
     HeadKind,
-    Prepared,
+    ImageDetections,
+    PreprocessedImage,
 )
-from incognita.models.fingerprints import Sendable, describe_callable, hash_weights
-from incognita.models.from_torchvision.families import Family, Kept, settings_text, shortcuts_of
+from incognita.models.fingerprints import PicklableAdapter, describe_callable, hash_weights
+from incognita.models.from_torchvision.families import (
+    Family,
+    SelectedBoxes,
+    settings_text,
+    shortcuts_of,
+)
 from incognita.models.from_torchvision.one_stage import FCOS, RETINANET, SSD
 from incognita.models.from_torchvision.two_stage import TwoStage
-from incognita.models.introspection.hooks import MapSource, bare, evaluating, recording
+from incognita.models.introspection.hooks import MapSource, eval_mode, recording, unwrap
 from incognita.models.preprocessing import Preprocessing
 from incognita.shapes import Float, Shaped
 
@@ -43,7 +48,7 @@ _FAMILIES: tuple[tuple[type[nn.Module], Family], ...] = (
 
 
 @dataclass(eq=False)
-class TorchvisionDetector(Sendable):
+class TorchvisionDetector(PicklableAdapter):
     """A detector of torchvision behind the face of `models.detector.Detector`.
 
     Its network is called part by part and its boxes are kept by the rules here, so that nothing of
@@ -55,7 +60,7 @@ class TorchvisionDetector(Sendable):
     class_names: Sequence[str]
     pixel_std: Float[Tensor, "channels"]
     preprocessing: str
-    rules: DetectionRules
+    rules: BoxFilter
     head_kind: HeadKind
     shares_features: bool
     head_reason: str | None
@@ -88,10 +93,10 @@ class TorchvisionDetector(Sendable):
         text = f"{hash_weights(self.module)} {settings_text(self.module)} {self.first_label}"
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> Prepared:
+    def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> PreprocessedImage:
         """Turn one uint8 RGB image into what the network takes."""
         pixels = torch.as_tensor(self.preprocess_image(image))
-        return Prepared(pixels, *image.shape[:2])
+        return PreprocessedImage(pixels, *image.shape[:2])
 
     def forward(
         self, batch: Tensor, sizes: Sequence[tuple[int, int]], *, layers: bool = False
@@ -110,7 +115,7 @@ class TorchvisionDetector(Sendable):
             maps: dict[str, tuple[Tensor, ...]] = {each.layer: () for each in sources}
             return DetectorForward((), maps, (batch.shape[2], batch.shape[3]))
         network: Any = self.module
-        with evaluating(network), recording(network, sources, ()) as seen:
+        with eval_mode(network), recording(network, sources, ()) as seen:
             images, _ = network.transform(list(batch))
             features = network.backbone(images.tensors)
             levels = {"0": features} if isinstance(features, Tensor) else features
@@ -122,15 +127,15 @@ class TorchvisionDetector(Sendable):
         )
         return DetectorForward(found, seen.maps(sources, len(batch)), (height, width))
 
-    def with_rules(
+    def with_filter(
         self,
         *,
-        score_floor: float | None = None,
+        score_threshold: float | None = None,
         max_per_image: int | None = None,
         nms_iou: float | None = None,
     ) -> "TorchvisionDetector":
         """Give a detector that shares the network and keeps boxes by other rules."""
-        return replace(self, rules=self.rules.changed(score_floor, max_per_image, nms_iou))
+        return replace(self, rules=self.rules.changed(score_threshold, max_per_image, nms_iou))
 
     def to(
         self, device: str | torch.device | None = None, dtype: torch.dtype | None = None
@@ -141,14 +146,18 @@ class TorchvisionDetector(Sendable):
         return self
 
     def _found(
-        self, kept: Kept, resized: tuple[int, int], padded: tuple[int, int], size: tuple[int, int]
-    ) -> FoundBoxes:
+        self,
+        kept: SelectedBoxes,
+        resized: tuple[int, int],
+        padded: tuple[int, int],
+        size: tuple[int, int],
+    ) -> ImageDetections:
         """Say it in our words; a box whose label is no class (an unused column) is left out."""
         is_class = kept.labels >= self.first_label
         columns: Any = (None if column is None else column[is_class] for column in kept)
-        kept = Kept(*columns)
+        kept = SelectedBoxes(*columns)
         sides = kept.xyxy.new_tensor([padded[1], padded[0], padded[1], padded[0]])
-        return FoundBoxes(
+        return ImageDetections(
             xyxy=resize_boxes(kept.xyxy, resized, size),
             confidence=kept.confidence,
             class_ids=kept.labels - self.first_label,
@@ -165,7 +174,7 @@ def wrap_torchvision_detector(
     module: nn.Module,
     *,
     class_names: Sequence[str] | None = None,
-    rules: DetectionRules | None = None,
+    rules: BoxFilter | None = None,
     name: str | None = None,
     preprocess: Callable[..., Any] | None = None,
     latent: str | None = None,
@@ -199,7 +208,7 @@ def wrap_torchvision_detector(
     >>> detector.heads[0].weight.shape, detector.layers[0], detector.rules.nms_iou
     (torch.Size([12, 256]), 'latent/rpn.head.conv', 0.5)
     """
-    module = bare(module)
+    module = unwrap(module)
     family = _family(module)
     kind = name or type(module).__name__
     names, first_label = _named(class_names, family.n_columns(module), family.head_kind, kind)
@@ -252,7 +261,7 @@ def _named(
     )
 
 
-def _checked(rules: DetectionRules, detector: str) -> DetectionRules:
+def _checked(rules: BoxFilter, detector: str) -> BoxFilter:
     if rules.nms_iou is None:
         raise InvalidDataError(
             f"The rules have no nms_iou, but {detector} drops overlapping boxes; give it, 1 to "

@@ -11,7 +11,7 @@ from torchvision.models.detection.ssdlite import (  # type: ignore[import-untype
 from torchvision.ops import batched_nms  # type: ignore[import-untyped]
 
 from incognita.containers.outputs import Head
-from incognita.models.detector import DetectionRules, HeadKind
+from incognita.models.detector import BoxFilter, HeadKind
 from incognita.shapes import Float, Int
 
 _RULES = {"score_thresh", "detections_per_img", "nms_thresh"}
@@ -20,7 +20,7 @@ _SET_BY_FORWARD = {"scales", "map_levels"}  # of the pooling over proposals, fro
 _HOMES = ("torchvision.models.detection", "torchvision.ops")
 
 
-class Kept(NamedTuple):
+class SelectedBoxes(NamedTuple):
     """The kept boxes of one image, in pixels of what the network saw.
 
     Labels and the columns of logits are the library's, background or an unused first one included.
@@ -45,7 +45,7 @@ class Family(Protocol):
     @property
     def shares_features(self) -> bool: ...
 
-    def rules(self, module: nn.Module) -> DetectionRules:
+    def rules(self, module: nn.Module) -> BoxFilter:
         """Read the rules off the module."""
 
     def n_columns(self, module: nn.Module) -> int:
@@ -68,15 +68,15 @@ class Family(Protocol):
         module: nn.Module,
         images: ImageList,
         maps: Mapping[str, Tensor],
-        rules: DetectionRules,
-    ) -> list[Kept]:
+        rules: BoxFilter,
+    ) -> list[SelectedBoxes]:
         """Run what stands behind the backbone and keep boxes as the library does."""
 
 
-def rules_of(settings: Any) -> DetectionRules:
+def rules_of(settings: Any) -> BoxFilter:
     """Read the rules off the part of a module that holds them."""
-    return DetectionRules(
-        score_floor=float(settings.score_thresh),
+    return BoxFilter(
+        score_threshold=float(settings.score_thresh),
         max_per_image=int(settings.detections_per_img),
         nms_iou=float(settings.nms_thresh),
     )
@@ -86,7 +86,7 @@ def surest(
     xyxy: Float[Tensor, "boxes 4"],
     confidence: Float[Tensor, "boxes"],
     labels: Int[Tensor, "boxes"],
-    rules: DetectionRules,
+    rules: BoxFilter,
 ) -> Int[Tensor, "kept"]:
     """Give the places of the boxes that no surer box of their label covers, the surest first."""
     kept: Tensor = batched_nms(xyxy.detach(), confidence.detach(), labels, rules.nms_iou)

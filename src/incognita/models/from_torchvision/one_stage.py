@@ -12,8 +12,8 @@ from torchvision.ops import clip_boxes_to_image  # type: ignore[import-untyped]
 
 from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError
-from incognita.models.detector import DetectionRules, HeadKind
-from incognita.models.from_torchvision.families import Kept, rules_of, stages_of, surest
+from incognita.models.detector import BoxFilter, HeadKind
+from incognita.models.from_torchvision.families import SelectedBoxes, rules_of, stages_of, surest
 from incognita.models.introspection.head import head_of
 from incognita.shapes import Float, Int
 
@@ -120,7 +120,7 @@ class Dense:
     decode: Callable[[Any, Tensor, Tensor], Tensor]
     latent_stage: int
 
-    def rules(self, module: nn.Module) -> DetectionRules:
+    def rules(self, module: nn.Module) -> BoxFilter:
         return rules_of(module)
 
     def n_columns(self, module: Any) -> int:
@@ -145,8 +145,8 @@ class Dense:
         return f"backbone.{stages[min(self.latent_stage, last)]}" if stages else "backbone"
 
     def find(
-        self, module: Any, images: ImageList, maps: Mapping[str, Tensor], rules: DetectionRules
-    ) -> list[Kept]:
+        self, module: Any, images: ImageList, maps: Mapping[str, Tensor], rules: BoxFilter
+    ) -> list[SelectedBoxes]:
         seen: list[Tensor] = []
         convs = _class_convs(module)
         with ExitStack() as hooks:
@@ -174,17 +174,17 @@ class Dense:
         index: int,
         image: ImageAnchors,
         levels: Sequence[Level],
-        rules: DetectionRules,
-    ) -> Kept:
+        rules: BoxFilter,
+    ) -> SelectedBoxes:
         source, labels = self.choose(
-            image.confidence.detach(), levels, rules.score_floor, module.topk_candidates
+            image.confidence.detach(), levels, rules.score_threshold, module.topk_candidates
         )
         decoded = self.decode(module.box_coder, image.codes[source], image.xyxy[source])
         xyxy = clip_boxes_to_image(decoded, image.size)
         kept = surest(xyxy, image.confidence[source, labels], labels, rules)
         source, labels = source[kept], labels[kept]
         is_linear = self.has_features(module)
-        return Kept(
+        return SelectedBoxes(
             xyxy=xyxy[kept],
             confidence=image.confidence[source, labels],
             labels=labels,

@@ -15,10 +15,10 @@ from torchvision.ops import clip_boxes_to_image, remove_small_boxes  # type: ign
 
 from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError
-from incognita.models.detector import DetectionRules, HeadKind
-from incognita.models.from_torchvision.families import Kept, rules_of, surest
+from incognita.models.detector import BoxFilter, HeadKind
+from incognita.models.from_torchvision.families import SelectedBoxes, rules_of, surest
 from incognita.models.introspection.head import head_of
-from incognita.models.introspection.hooks import attach_input, evaluating
+from incognita.models.introspection.hooks import attach_input, eval_mode
 from incognita.shapes import Float, Int
 
 _CLASS_LAYER = "roi_heads.box_predictor.cls_score"
@@ -36,7 +36,7 @@ class TwoStage:
     head_kind: HeadKind = HeadKind.SOFTMAX
     shares_features: bool = True
 
-    def rules(self, module: nn.Module) -> DetectionRules:
+    def rules(self, module: nn.Module) -> BoxFilter:
         return rules_of(module.roi_heads)
 
     def n_columns(self, module: nn.Module) -> int:
@@ -61,8 +61,8 @@ class TwoStage:
         return "rpn.head.conv"
 
     def find(
-        self, module: Any, images: ImageList, maps: Mapping[str, Tensor], rules: DetectionRules
-    ) -> list[Kept]:
+        self, module: Any, images: ImageList, maps: Mapping[str, Tensor], rules: BoxFilter
+    ) -> list[SelectedBoxes]:
         proposals, _ = module.rpn(images, maps)
         pooled = module.roi_heads.box_roi_pool(maps, proposals, images.image_sizes)
         seen: dict[str, Tensor] = {}
@@ -100,7 +100,7 @@ def _gives_logits(module: Any, layer: nn.Linear) -> bool:
     hook = layer.register_forward_hook(lambda _, args, output: given.append(output))
     tried = torch.linspace(-1, 1, 2 * layer.in_features).reshape(2, -1).to(layer.weight)
     try:
-        with torch.no_grad(), evaluating(predictor):
+        with torch.no_grad(), eval_mode(predictor):
             logits = predictor(tried)[0]
     except Exception:  # a predictor of the user's own that takes something else
         return False
@@ -114,16 +114,16 @@ def _kept(
     logits: Float[Tensor, "proposals columns"],
     features: Float[Tensor, "proposals d"],
     size: tuple[int, int],
-    rules: DetectionRules,
-) -> Kept:
+    rules: BoxFilter,
+) -> SelectedBoxes:
     confidence = logits.softmax(dim=-1)
-    source, label = _above(confidence, rules.score_floor)
+    source, label = _above(confidence, rules.score_threshold)
     xyxy = clip_boxes_to_image(xyxy[source, label], size)
     large = remove_small_boxes(xyxy.detach(), _SMALLEST_SIDE)
     source, label, xyxy = source[large], label[large], xyxy[large]
     kept = surest(xyxy, confidence[source, label], label, rules)
     source, label, xyxy = source[kept], label[kept], xyxy[kept]
-    return Kept(
+    return SelectedBoxes(
         xyxy=xyxy,
         confidence=confidence[source, label],
         labels=label,

@@ -18,7 +18,7 @@ from incognita.models.detector import Detector, HeadKind
 from incognita.models.from_transformers.detectors import wrap_transformers_detector
 from incognita.models.from_transformers.families import family_of
 from incognita.models.from_transformers.linear_probe import dinov2_probe, linear_layer
-from incognita.models.introspection.hooks import evaluating
+from incognita.models.introspection.hooks import eval_mode
 from incognita.models.introspection.trace import like_weights
 from incognita.models.load import ModelOptions
 from incognita.models.preprocessing import Interpolation, Preprocessing
@@ -95,7 +95,7 @@ def embed_classes(
 ) -> Float[Tensor, "classes d"]:
     """Average the normalized embeddings of all templates of each class, and normalize again."""
     rows = []
-    with evaluating(model), torch.no_grad():
+    with eval_mode(model), torch.no_grad():
         for class_name in class_names:
             texts = [template.format(class_name) for template in templates]
             tokens = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")

@@ -17,13 +17,13 @@ from incognita.errors import InvalidDataError, unknown_name
 from incognita.models.detector import (
     LATENT,
     SHORTCUT,
-    DetectionRules,
+    BoxFilter,
     DetectorForward,
-    FoundBoxes,
     HeadKind,
-    Prepared,
+    ImageDetections,
+    PreprocessedImage,
 )
-from incognita.models.fingerprints import Sendable, hash_weights
+from incognita.models.fingerprints import PicklableAdapter, hash_weights
 from incognita.models.from_transformers.families import Family, Parts, family_of
 from incognita.models.from_transformers.processors import (
     TEMPLATE,
@@ -39,9 +39,9 @@ from incognita.models.introspection.head import head_of
 from incognita.models.introspection.hooks import (
     MapSource,
     attach_input,
-    bare,
-    evaluating,
+    eval_mode,
     recording,
+    unwrap,
 )
 from incognita.models.preprocessing import FromPIL
 from incognita.shapes import Float, Int, Shaped
@@ -50,7 +50,7 @@ _FEATURES = "features"
 
 
 @dataclass(eq=False)
-class TransformersDetector(Sendable):
+class TransformersDetector(PicklableAdapter):
     """A network of transformers behind `models.detector.Detector`.
 
     Made by `wrap_transformers_detector`. Hooks live only during a call.
@@ -62,7 +62,7 @@ class TransformersDetector(Sendable):
     pixel_std: Float[Tensor, "channels"]
     preprocessing: str
     preprocess_image: Callable[..., Tensor]
-    rules: DetectionRules
+    rules: BoxFilter
     head_kind: HeadKind
     family: Family
     parts: Parts
@@ -95,9 +95,9 @@ class TransformersDetector(Sendable):
             return weights
         return hashlib.sha256(f"{weights} {self.prompts.fingerprint}".encode()).hexdigest()
 
-    def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> Prepared:
+    def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> PreprocessedImage:
         """Turn one uint8 RGB image into what the network takes."""
-        return Prepared(self.preprocess_image(image), image.shape[0], image.shape[1])
+        return PreprocessedImage(self.preprocess_image(image), image.shape[0], image.shape[1])
 
     def forward(
         self, batch: Tensor, sizes: Sequence[tuple[int, int]], *, layers: bool = False
@@ -112,7 +112,7 @@ class TransformersDetector(Sendable):
         if not len(batch):
             return DetectorForward((), {layer: () for layer in self.layers if layers}, input_size)
         found: dict[str, Tensor] = {}
-        with evaluating(self.module), ExitStack() as hooks:
+        with eval_mode(self.module), ExitStack() as hooks:
             sources, grids = (self.sources, self.parts.grids) if layers else ((), ())
             seen = hooks.enter_context(recording(self.module, sources, grids))
             if self.parts.head is not None:
@@ -122,15 +122,15 @@ class TransformersDetector(Sendable):
         images = self._found(outputs.logits, outputs.pred_boxes, features, sizes)
         return DetectorForward(images, seen.maps(sources, len(batch)), input_size)
 
-    def with_rules(
+    def with_filter(
         self,
         *,
-        score_floor: float | None = None,
+        score_threshold: float | None = None,
         max_per_image: int | None = None,
         nms_iou: float | None = None,
     ) -> "TransformersDetector":
         """Give the same detector with other rules; what is None stays."""
-        return replace(self, rules=self.rules.changed(score_floor, max_per_image, nms_iou))
+        return replace(self, rules=self.rules.changed(score_threshold, max_per_image, nms_iou))
 
     def _call(self, batch: Tensor, hooks: ExitStack) -> Any:
         if self.prompts is None:
@@ -146,7 +146,7 @@ class TransformersDetector(Sendable):
         boxes: Float[Tensor, "n queries 4"],
         features: Float[Tensor, "n queries d"] | None,
         sizes: Sequence[tuple[int, int]],
-    ) -> tuple[FoundBoxes, ...]:
+    ) -> tuple[ImageDetections, ...]:
         chosen = self.family.choose(logits, self.rules)
         fractions = box_convert(boxes, "cxcywh", "xyxy")
         images = []
@@ -156,7 +156,7 @@ class TransformersDetector(Sendable):
             rows, corners = logits[k, source_index], fractions[k, source_index]
             has_background = self.head_kind is HeadKind.SOFTMAX
             images.append(
-                FoundBoxes(
+                ImageDetections(
                     xyxy=corners * self._scale(size).to(corners),
                     confidence=chosen.confidence[k, kept],
                     class_ids=chosen.class_ids[k, kept],
@@ -177,9 +177,9 @@ class TransformersDetector(Sendable):
         return torch.tensor([width, height, width, height])
 
 
-def _kept(confidence: Float[Tensor, "candidates"], rules: DetectionRules) -> Int[Tensor, "boxes"]:
+def _kept(confidence: Float[Tensor, "candidates"], rules: BoxFilter) -> Int[Tensor, "boxes"]:
     """Give the places of the kept boxes, the surest first, equal ones in the library's order."""
-    above = (confidence > rules.score_floor).nonzero()[:, 0]
+    above = (confidence > rules.score_threshold).nonzero()[:, 0]
     order = confidence[above].argsort(descending=True, stable=True)
     return above[order[: rules.max_per_image]]
 
@@ -201,7 +201,7 @@ def wrap_transformers_detector(
     module: nn.Module,
     *,
     class_names: Sequence[str] | None = None,
-    rules: DetectionRules | None = None,
+    rules: BoxFilter | None = None,
     name: str | None = None,
     processor: Any = None,
     prompts: Sequence[str] | Tensor | Mapping[str, Any] | None = None,
@@ -211,7 +211,7 @@ def wrap_transformers_detector(
     """Make a detector of a DETR, Deformable DETR, RT-DETR (v1, v2), OWL-ViT or OWLv2.
 
     Kept boxes, labels and confidence are those of the library's `post_process_object_detection`
-    (of OWLv2, `post_process_grounded_object_detection`) with `score_floor` as its threshold: a
+    (of OWLv2, `post_process_grounded_object_detection`) with `score_threshold` as its threshold: a
     box must lie above it. The surest `max_per_image` of them are kept; none is dropped for its
     overlap. Of Deformable DETR the `top_k` is `max_per_image`, and 100 at least.
 
@@ -233,7 +233,7 @@ def wrap_transformers_detector(
         shortcuts: The submodules for SAFE; by default the stages of the backbone where it is
             convolutional.
     """
-    module = bare(module)
+    module = unwrap(module)
     family = family_of(module)
     parts = family.find_parts(module)
     if processor is None:
@@ -312,8 +312,8 @@ def _check_names(detector: TransformersDetector) -> None:
         )
 
 
-def _checked_rules(rules: DetectionRules | None) -> DetectionRules:
-    rules = rules or DetectionRules(nms_iou=None)
+def _checked_rules(rules: BoxFilter | None) -> BoxFilter:
+    rules = rules or BoxFilter(nms_iou=None)
     if rules.nms_iou is not None:
         raise InvalidDataError(
             f"The rules have nms_iou {rules.nms_iou}, but transformers' detectors drop no "

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from incognita.errors import InvalidDataError
-from incognita.models.detector import DetectionRules, HeadKind
+from incognita.models.detector import BoxFilter, HeadKind
 from incognita.shapes import Float, Int
 
 _LIBRARY_TOP = 100  # Deformable DETR's post-processing keeps as many pairs unless it is told more
@@ -52,7 +52,7 @@ class Family:
     """
 
     head_kind: HeadKind
-    choose: Callable[[Tensor, DetectionRules], Chosen]
+    choose: Callable[[Tensor, BoxFilter], Chosen]
     find_parts: Callable[[Any], Parts]
     processor: str
     is_padded_to_square: bool = False
@@ -70,12 +70,12 @@ def family_of(module: Any) -> Family:
 
 
 def surest_label_beside_background(
-    logits: Float[Tensor, "n queries columns"], rules: DetectionRules
+    logits: Float[Tensor, "n queries columns"], rules: BoxFilter
 ) -> Chosen:
     """Choose the surest class of each query; the last column, "no object", only takes its share.
 
     >>> logits = torch.tensor([[[0.0, 2.0, 5.0]]])  # exp: 1, 7.389, 148.413
-    >>> chosen = surest_label_beside_background(logits, DetectionRules())
+    >>> chosen = surest_label_beside_background(logits, BoxFilter())
     >>> chosen.class_ids.tolist(), round(chosen.confidence.item(), 3)
     ([[1]], 0.047)
     """
@@ -83,10 +83,10 @@ def surest_label_beside_background(
     return Chosen(confidence, class_ids, _every_place(class_ids))
 
 
-def surest_pairs(logits: Float[Tensor, "n queries classes"], rules: DetectionRules) -> Chosen:
+def surest_pairs(logits: Float[Tensor, "n queries classes"], rules: BoxFilter) -> Chosen:
     """Choose the surest pairs of query and class, 100 or more; a query may come twice.
 
-    >>> chosen = surest_pairs(torch.tensor([[[0.0, 2.0], [1.0, -1.0]]]), DetectionRules())
+    >>> chosen = surest_pairs(torch.tensor([[[0.0, 2.0], [1.0, -1.0]]]), BoxFilter())
     >>> chosen.source_index.tolist(), chosen.class_ids.tolist()
     ([[0, 1, 0, 1]], [[1, 0, 0, 1]])
     """
@@ -94,13 +94,13 @@ def surest_pairs(logits: Float[Tensor, "n queries classes"], rules: DetectionRul
 
 
 def as_many_pairs_as_queries(
-    logits: Float[Tensor, "n queries classes"], rules: DetectionRules
+    logits: Float[Tensor, "n queries classes"], rules: BoxFilter
 ) -> Chosen:
     """Choose the surest pairs of query and class, one per query on average."""
     return _top_pairs(logits, logits.shape[1])
 
 
-def surest_text(logits: Float[Tensor, "n patches texts"], rules: DetectionRules) -> Chosen:
+def surest_text(logits: Float[Tensor, "n patches texts"], rules: BoxFilter) -> Chosen:
     """Choose the surest text of each patch."""
     best = logits.max(-1)
     return Chosen(best.values.sigmoid(), best.indices, _every_place(best.indices))

@@ -23,13 +23,13 @@ from incognita.errors import InvalidDataError, unknown_name
 from incognita.models.detector import (
     LATENT,
     SHORTCUT,
-    DetectionRules,
+    BoxFilter,
     DetectorForward,
-    FoundBoxes,
     HeadKind,
-    Prepared,
+    ImageDetections,
+    PreprocessedImage,
 )
-from incognita.models.fingerprints import Sendable, hash_weights
+from incognita.models.fingerprints import PicklableAdapter, hash_weights
 from incognita.models.from_ultralytics.yolo import (
     YoloPass,
     forgetful,
@@ -39,18 +39,18 @@ from incognita.models.from_ultralytics.yolo import (
     rows_at,
 )
 from incognita.models.introspection.head import head_of
-from incognita.models.introspection.hooks import bare, evaluating
+from incognita.models.introspection.hooks import eval_mode, unwrap
 from incognita.models.load import ModelOptions
 from incognita.shapes import Float, Int, Shaped
 
 # those of `YOLO.predict`
-_RULES = DetectionRules(score_floor=0.25, max_per_image=300, nms_iou=0.7)
+_RULES = BoxFilter(score_threshold=0.25, max_per_image=300, nms_iou=0.7)
 _SIDE, _LEAST_STRIDE, _LEAST_TOP_K = 640, 32, 300
 _HEADS = ("Detect", "v10Detect")
 
 
 @dataclass(eq=False)
-class UltralyticsDetector(Sendable):
+class UltralyticsDetector(PicklableAdapter):
     """A YOLO behind the face of `models.detector.Detector`; made by `wrap_ultralytics_detector`.
 
     An image becomes what `YOLO.predict` makes of it when it is alone: scaled to fit `image_size`
@@ -63,7 +63,7 @@ class UltralyticsDetector(Sendable):
     module: Any
     class_names: Sequence[str]
     image_size: tuple[int, int]
-    rules: DetectionRules
+    rules: BoxFilter
     layers: Sequence[str]
     preprocessing: str
     pixel_std: Float[Tensor, "channels"] = field(default_factory=lambda: torch.ones(3))
@@ -85,7 +85,7 @@ class UltralyticsDetector(Sendable):
         """The sha256 of the network as it is now."""
         return hash_weights(self.module)
 
-    def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> Prepared:
+    def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> PreprocessedImage:
         """Scale and pad a uint8 RGB image as `predict` does, and divide it by 255."""
         if image.dtype != np.uint8 or not image.size:
             raise InvalidDataError(
@@ -96,7 +96,7 @@ class UltralyticsDetector(Sendable):
             self.image_size, auto=True, stride=_stride(self.module)
         )
         pixels = torch.from_numpy(letterbox(image=np.ascontiguousarray(image)))
-        return Prepared(pixels.permute(2, 0, 1).float().div_(255), *image.shape[:2])
+        return PreprocessedImage(pixels.permute(2, 0, 1).float().div_(255), *image.shape[:2])
 
     def forward(
         self, batch: Tensor, sizes: Sequence[tuple[int, int]], *, layers: bool = False
@@ -121,20 +121,20 @@ class UltralyticsDetector(Sendable):
         )
         return DetectorForward(images, seen.maps, (height, width))
 
-    def with_rules(
+    def with_filter(
         self,
         *,
-        score_floor: float | None = None,
+        score_threshold: float | None = None,
         max_per_image: int | None = None,
         nms_iou: float | None = None,
     ) -> "UltralyticsDetector":
         """Give the same detector with other rules; what is None stays."""
-        return replace(self, rules=self.rules.changed(score_floor, max_per_image, nms_iou))
+        return replace(self, rules=self.rules.changed(score_threshold, max_per_image, nms_iou))
 
     def _run(self, batch: Tensor, *, layers: bool) -> tuple[YoloPass, Tensor]:
         head, seen = self.module.model[-1], YoloPass()
         _check_rules(self.name, self.rules, head)
-        with evaluating(self.module), forgetful(head, batch.device), ExitStack() as hooks:
+        with eval_mode(self.module), forgetful(head, batch.device), ExitStack() as hooks:
             for layer in _linear_layers(head):
                 hooks.callback(layer.register_forward_hook(seen.take_level).remove)
             for name in self.layers if layers else ():
@@ -152,7 +152,7 @@ def wrap_ultralytics_detector(
     module: nn.Module,
     *,
     class_names: Sequence[str] | None = None,
-    rules: DetectionRules | None = None,
+    rules: BoxFilter | None = None,
     name: str | None = None,
     latent: str | None = None,
     shortcuts: Sequence[str] | None = None,
@@ -223,12 +223,12 @@ def load_ultralytics_detector(spec: str, options: ModelOptions) -> UltralyticsDe
 
 
 def _by_nms(
-    seen: YoloPass, decoded: Float[Tensor, "n _ anchors"], rules: DetectionRules
+    seen: YoloPass, decoded: Float[Tensor, "n _ anchors"], rules: BoxFilter
 ) -> Iterable[tuple[Float[Tensor, "boxes 6"], Int[Tensor, "boxes"]]]:
     """Give the boxes of each image with confidence and class, and the anchors they came from."""
     rows, anchors = part("utils.nms").non_max_suppression(
         decoded,
-        conf_thres=rules.score_floor,
+        conf_thres=rules.score_threshold,
         iou_thres=rules.nms_iou,
         max_det=rules.max_per_image,
         nc=seen.logits[0].shape[1],
@@ -239,12 +239,12 @@ def _by_nms(
 
 
 def _by_top_k(
-    seen: YoloPass, best: Float[Tensor, "n k 6"], rules: DetectionRules
+    seen: YoloPass, best: Float[Tensor, "n k 6"], rules: BoxFilter
 ) -> Iterator[tuple[Float[Tensor, "boxes 6"], Int[Tensor, "boxes"]]]:
     """Give the same for a head without NMS, whose best rows name their anchor in place of a box."""
     assert seen.boxes is not None
     for boxes, rows in zip(seen.boxes, best, strict=True):
-        kept = rows[rows[:, 4] > rules.score_floor][: rules.max_per_image]
+        kept = rows[rows[:, 4] > rules.score_threshold][: rules.max_per_image]
         anchors = kept[:, 0].long()
         yield torch.cat([boxes[anchors], kept[:, 4:]], dim=1), anchors
 
@@ -257,8 +257,8 @@ def _found(
     *,
     input_size: tuple[int, int],
     size: tuple[int, int],
-) -> FoundBoxes:
-    return FoundBoxes(
+) -> ImageDetections:
+    return ImageDetections(
         xyxy=part("utils.ops").scale_boxes(input_size, rows[:, :4].clone(), size),
         confidence=rows[:, 4],
         class_ids=rows[:, 5].long(),
@@ -273,7 +273,7 @@ def _found(
 
 def _network(module: Any) -> Any:
     tasks, model = part("nn.tasks"), part("engine.model")
-    network = bare(module.model if isinstance(module, model.Model) else module)
+    network = unwrap(module.model if isinstance(module, model.Model) else module)
     kind = type(network).__name__
     if isinstance(network, tasks.DetectionModel):
         kind = type(network.model[-1]).__name__
@@ -290,7 +290,7 @@ def _linear_layers(head: Any) -> list[nn.Module]:
     return [level[-1] for level in levels]
 
 
-def _check_rules(name: str, rules: DetectionRules, head: Any) -> None:
+def _check_rules(name: str, rules: BoxFilter, head: Any) -> None:
     if head.end2end and rules.nms_iou is not None:
         raise InvalidDataError(
             f"The head of {name} drops no overlapping boxes, but nms_iou is {rules.nms_iou}; give "

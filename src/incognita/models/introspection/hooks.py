@@ -25,7 +25,7 @@ class Layout(Enum):
 
 
 @dataclass(frozen=True)
-class Tap:
+class MapHook:
     """The output of a submodule, or its input, under the name of a layer."""
 
     layer: str
@@ -104,11 +104,11 @@ def _with_first_tensor(value: Any, new: Tensor) -> Any:
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
+def eval_mode(module: nn.Module) -> Iterator[None]:
     """Put a network into evaluation mode; afterwards each part is in the mode it was in.
 
     >>> network = nn.Sequential(nn.Dropout())
-    >>> with evaluating(network):
+    >>> with eval_mode(network):
     ...     network[0].training
     False
     >>> network[0].training
@@ -125,16 +125,16 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             each.training = True
 
 
-def bare(module: nn.Module) -> nn.Module:
+def unwrap(module: nn.Module) -> nn.Module:
     """Take off what hides a network's own submodules from hooks: replicas and compilation.
 
-    >>> bare(nn.DataParallel(nn.Linear(2, 3)))
+    >>> unwrap(nn.DataParallel(nn.Linear(2, 3)))
     Linear(in_features=2, out_features=3, bias=True)
     """
     if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        return bare(module.module)
+        return unwrap(module.module)
     inner = getattr(module, "_orig_mod", None)
-    return bare(inner) if isinstance(inner, nn.Module) else module
+    return unwrap(inner) if isinstance(inner, nn.Module) else module
 
 
 class MapSource(NamedTuple):

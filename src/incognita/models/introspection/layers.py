@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from incognita.errors import InvalidDataError, unknown_name
-from incognita.models.introspection.hooks import Layout, Tap
+from incognita.models.introspection.hooks import Layout, MapHook
 from incognita.models.introspection.trace import Trace
 
 _MOST = 6
@@ -15,7 +15,7 @@ _WRAPPER_SHARE = 0.8
 _INPUT = ".input"
 
 
-def find_layers(module: nn.Module, seen: Trace) -> tuple[Tap, ...]:
+def find_layers(module: nn.Module, seen: Trace) -> tuple[MapHook, ...]:
     """Choose at most six layers, evenly spaced, the last among them.
 
     Stages are the children of the network that give a map [n, c, h, w] or tokens [n, tokens, c];
@@ -31,12 +31,12 @@ def find_layers(module: nn.Module, seen: Trace) -> tuple[Tap, ...]:
     return tuple(taps[(k + 1) * len(taps) // n - 1] for k in range(n))
 
 
-def tap_layers(module: nn.Module, seen: Trace, names: Sequence[str]) -> tuple[Tap, ...]:
+def tap_layers(module: nn.Module, seen: Trace, names: Sequence[str]) -> tuple[MapHook, ...]:
     """Find layers by the names people gave: a submodule, or `<submodule>.input`."""
     return tuple(_tap_named(module, seen, name) for name in names)
 
 
-def _tap_named(module: nn.Module, seen: Trace, name: str) -> Tap:
+def _tap_named(module: nn.Module, seen: Trace, name: str) -> MapHook:
     submodules = dict(module.named_modules())
     is_input = name not in submodules and name.endswith(_INPUT)
     submodule = name.removesuffix(_INPUT) if is_input else name
@@ -55,7 +55,7 @@ def _tap_named(module: nn.Module, seen: Trace, name: str) -> Tap:
             f"Layer {name!r} gives {list(shape)}, but a map is [n, channels, height, width] or "
             f"[n, tokens, channels]; choose an earlier layer."
         )
-    return Tap(name, submodule, layout, is_input)
+    return MapHook(name, submodule, layout, is_input)
 
 
 def _layout(shape: tuple[int, ...], seen: Trace) -> Layout | None:
@@ -70,7 +70,7 @@ def _layout(shape: tuple[int, ...], seen: Trace) -> Layout | None:
     return Layout.CHANNELS_LAST if off_last < off_first else Layout.CHANNELS_FIRST
 
 
-def _blocks(module: nn.Module, taps: list[Tap]) -> list[Tap]:
+def _blocks(module: nn.Module, taps: list[MapHook]) -> list[MapHook]:
     """Keep the most frequent kind of layer: not the embedding, not the last normalization."""
     kinds = {tap: type(module.get_submodule(tap.submodule)) for tap in taps if not tap.is_input}
     if not kinds:
@@ -84,9 +84,9 @@ class _Finder:
     module: nn.Module
     seen: Trace
 
-    def taps(self) -> list[Tap]:
+    def taps(self) -> list[MapHook]:
         groups = self._groups()
-        taps: list[Tap] = []
+        taps: list[MapHook] = []
         for k, group in enumerate(groups):
             following = groups[k + 1][0] if k + 1 < len(groups) else None
             is_stem = not self._is_stage(group[0]) or (k == 0 and len(group) > 1)
@@ -96,7 +96,7 @@ class _Finder:
             taps.append(self._first_map(names))
         return taps
 
-    def _first_map(self, names: list[str]) -> Tap:
+    def _first_map(self, names: list[str]) -> MapHook:
         for name in names[:-1]:
             try:
                 return _tap_named(self.module, self.seen, name)
