@@ -11,7 +11,7 @@ from torchvision.models.detection import fasterrcnn_resnet50_fpn
 
 from bench.harness import Measurement, Row, at_most, measure, part_of
 from incognita.containers.dataset import ArrayDataset
-from incognita.containers.needs import PerturbedLayers
+from incognita.containers.needs import Needs, PerturbedLayers
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.evaluation.select_methods import Capabilities, select_methods
 from incognita.extraction.extract import extract_boxes
@@ -22,7 +22,7 @@ from incognita.models.wrap_detector import wrap_detector
 
 N_IMAGES, N_TRAIN, SIDE, N_CLASSES = 6, 24, 320, 20
 BAR = 0.15
-OFFER = Capabilities(is_of_boxes=True, has_latent=True, has_shortcuts=True, n_layers=5)
+EVERYTHING = Capabilities(~Needs.MEMBERS, rows_are_boxes=True, n_layers=5)
 PART = f"Faster R-CNN, {SIDE} pixels, 100 boxes"
 
 
@@ -90,7 +90,7 @@ def fitted(detector: Detector) -> list[Method]:
     """Every method that boxes can feed, fitted on boxes of other pictures."""
     extra_outputs = [PerturbedLayers()]
     known = extract_boxes(detector, pictures(N_TRAIN, 0), layers=True, extra_outputs=extra_outputs)
-    methods = select_methods("all", OFFER).methods.values()
+    methods = select_methods("all", EVERYTHING).methods.values()
     return [method.fit(known.outputs.rows()) for method in methods]
 
 

@@ -75,7 +75,7 @@ def test_a_certificate_goes_through_a_pipe_that_a_link_points_to(
     link.symlink_to(pipe)
     classes = Classes(("car",))
     truth = BoxTruth([1], [0, 1], [[0, 0, 9, 9]], [0], classes)
-    certificate = certify(Detections.empty([1], classes), truth, n_resamples=0)
+    certificate = certify(truth, Detections.empty([1], classes), n_resamples=0)
     reader, received = read_pipe(pipe)
     certificate.save(link)
     reader.join(timeout=10)

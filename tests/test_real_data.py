@@ -58,7 +58,7 @@ def voc_coco(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 def test_a_real_detector_on_voc_coco_equals_the_definitions(voc_coco):
     truth = load_truth(voc_coco[0], known=VOC_NAMES)
     found = load_detections(voc_coco[1], truth)
-    certificate = certify(found, truth.truth, n_resamples=0)
+    certificate = certify(truth.truth, found, n_resamples=0)
     scene = as_scene(found, truth.truth)
     expected = {
         ("map_known", "owdetr"): boxes.map_known(scene, "owdetr", 0.5),

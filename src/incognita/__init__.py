@@ -1,7 +1,7 @@
 """incognita measures what a vision model does when it meets something it does not know.
 
-The names below are the public surface. Each is imported when it is first used, so that a command
-that only reads JSON never waits for torch.
+These names are the public surface. Each is imported on first use, so that a command that only
+reads JSON does not wait for torch.
 """
 
 from importlib import import_module
@@ -18,21 +18,24 @@ if TYPE_CHECKING:
     from incognita.containers.classes import Role as Role
     from incognita.containers.outputs import ClassifierOutputs as ClassifierOutputs
     from incognita.containers.outputs import Head as Head
-    from incognita.evaluation.certify import Certificate as Certificate
     from incognita.evaluation.certify import certify as certify
     from incognita.evaluation.evaluate import BoxOptions as BoxOptions
     from incognita.evaluation.evaluate import evaluate as evaluate
     from incognita.extraction.detect import detect as detect
+    from incognita.formats import load_coco as load_coco
     from incognita.methods import list_methods as list_methods
     from incognita.methods import load_method as load_method
+    from incognita.methods.saving import load_saved_method as load_saved_method
+    from incognita.methods.saving import save_method as save_method
     from incognita.models.wrap_classifier import wrap_classifier as wrap_classifier
     from incognita.models.wrap_detector import wrap_detector as wrap_detector
+    from incognita.results.certificate import Certificate as Certificate
     from incognita.results.evaluation import Evaluation as Evaluation
 
 _HOMES = {
     "BoxOptions": "incognita.evaluation.evaluate",
     "BoxTruth": "incognita.containers.boxes",
-    "Certificate": "incognita.evaluation.certify",
+    "Certificate": "incognita.results.certificate",
     "Classes": "incognita.containers.classes",
     "ClassifierOutputs": "incognita.containers.outputs",
     "Detections": "incognita.containers.boxes",
@@ -45,32 +48,15 @@ _HOMES = {
     "list_benchmarks": "incognita.benchmarks.load",
     "list_methods": "incognita.methods",
     "load_benchmark": "incognita.benchmarks.load",
+    "load_coco": "incognita.formats",
     "load_method": "incognita.methods",
+    "load_saved_method": "incognita.methods.saving",
+    "save_method": "incognita.methods.saving",
     "wrap_classifier": "incognita.models.wrap_classifier",
     "wrap_detector": "incognita.models.wrap_detector",
 }
 
-__all__ = [
-    "BoxOptions",
-    "BoxTruth",
-    "Certificate",
-    "Classes",
-    "ClassifierOutputs",
-    "Detections",
-    "Evaluation",
-    "Head",
-    "Role",
-    "__version__",
-    "certify",
-    "detect",
-    "evaluate",
-    "list_benchmarks",
-    "list_methods",
-    "load_benchmark",
-    "load_method",
-    "wrap_classifier",
-    "wrap_detector",
-]
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,6 @@ from tests.benchmarks.image_trees import write_image
 from tests.formats.annotation_cases import document, write
 from typer.testing import CliRunner
 
-from incognita import cli
 from incognita.benchmarks.definition_files import find_definition
 from incognita.benchmarks.load import load_benchmark
 from incognita.cli.app import app
@@ -36,7 +35,6 @@ rest = "far"
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    monkeypatch.setattr(cli, "collect_garbage_again", lambda: None)
     monkeypatch.chdir(tmp_path)
     runner = CliRunner()
     return lambda *arguments: runner.invoke(app, ["build", *map(str, arguments)])

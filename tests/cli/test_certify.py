@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import incognita
 from incognita import cli
+from incognita.cli import _terminal as terminal
 from incognita.cli.app import app
 from incognita.results.tables.certificate import WIDE
 
@@ -69,8 +70,6 @@ Call = Callable[..., Outcome]
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
     """Run a command as `incognita` does, in this process and without touching its settings."""
-    monkeypatch.setattr(cli, "_start_fast", lambda: None)
-    monkeypatch.setattr(cli, "collect_garbage_again", lambda: None)
 
     def call(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["incognita", *map(str, arguments)])
@@ -168,7 +167,7 @@ def test_without_json_there_is_a_table_for_people(call):
     assert re.search(r"A-OSE ↓ .* \d+ \[\d+, \d+\] ", outcome.out)
     assert re.search(r"R_U ↑ .* \d+\.\d \[\d+\.\d, \d+\.\d\] ", outcome.out)
     assert "what it is" in outcome.out
-    cut = outcome.out.index("Where to cut each class")
+    cut = outcome.out.index("Best threshold of each class")
     assert all(name in outcome.out[cut:] for name in ("person", "bicycle", "car", "bus", "dog"))
     assert max(map(len, outcome.out.splitlines())) <= WIDE
 
@@ -199,7 +198,7 @@ def test_a_table_shows_notes_and_names_as_they_are(call, tmp_path):
     assert outcome.code == 0
     notes = [line for line in outcome.out.splitlines() if line.startswith("note: ")]
     assert len(notes) == 3
-    assert notes[0].startswith("note: There is no detection at all;")
+    assert notes[0].startswith("note: There are no detections:")
     assert notes[-1] == "note: Known classes without any object: bus [/old] (1 in all)."
     assert outcome.out.count("bus [/old]") == 2
 
@@ -312,7 +311,7 @@ def test_a_class_map_gives_superclasses_and_sets_classes_aside(certify_wildlife,
     full = certify_wildlife("--classes", write(tmp_path / "full.toml", text))
     assert superclass_ap(full) == 1.0
     assert full.result("unknown_precision")["value"] is None
-    assert "1 detections of ignored classes were set aside." in full.document["notes"]
+    assert "1 detections of ignored classes were left out." in full.document["notes"]
 
 
 def test_tau_is_the_iou_of_lrp_and_calibration(certify):
@@ -356,7 +355,7 @@ def test_an_empty_list_of_detections_is_a_result_too(certify, tmp_path):
     outcome = certify("--classes", CLASSES, detections=write(tmp_path / "none.json", "[]"))
     assert outcome.result("unknown_recall")["value"] == 0.0
     assert outcome.result("images_without_detection")["value"] == 1.0
-    assert outcome.document["notes"][0].startswith("There is no detection at all")
+    assert outcome.document["notes"][0].startswith("There are no detections")
 
 
 # --- faults ----------------------------------------------------------------------------------
@@ -453,17 +452,17 @@ def test_files_that_are_swapped_are_told_apart(certify):
             "The known classes are given twice, as a list and in the class map; "
             "keep one of the two.",
         ),
-        (("--tau", "1.5"), "tau must be at least 0 and below 1, but it is 1.5."),
-        (("--tau", "nan"), "tau must be at least 0 and below 1, but it is nan."),
-        (("--score-floor", "nan"), "score_threshold must be a number, but it is NaN."),
-        (("--score-floor", "inf"), "score_threshold must be finite, but it is inf."),
+        (("--tau", "1.5"), "Expected tau from 0 to below 1, got 1.5."),
+        (("--tau", "nan"), "Expected tau from 0 to below 1, got nan."),
+        (("--score-floor", "nan"), "Expected a finite score_threshold, got nan."),
+        (("--score-floor", "inf"), "Expected a finite score_threshold, got inf."),
         (
             ("--out", STREET),
             f"{STREET} is a folder, but a file is expected; name one inside it.",
         ),
         (
             ("--out", TRUTH / "certificate.json"),
-            f"{TRUTH / 'certificate.json'} cannot be written: File exists; name another file.",
+            f"{TRUTH / 'certificate.json'} cannot be written: File exists. Choose another file.",
         ),
         (
             ("--classes", TRUTH),
@@ -492,7 +491,7 @@ def test_an_output_that_is_an_input_is_refused_and_the_input_untouched(call, tmp
         out.symlink_to(files[option])
     given = [each for name, path in files.items() for each in (f"--{name}", path)]
     outcome = call("certify", *given, "--resamples", 0, "--out", out)
-    assert_one_sentence(outcome, 2, f"--out {out} is one of the inputs; name another file.")
+    assert_one_sentence(outcome, 2, f"--out {out} is one of the inputs. Choose another file.")
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -511,7 +510,7 @@ def test_links_that_go_in_a_circle_are_no_file(certify, tmp_path):
         (OSError(5, "Input/output error"), "The output: Input/output error."),
         (
             MemoryError("Unable to allocate 9 EiB"),
-            "There is not enough memory: Unable to allocate 9 EiB; ask for less at once.",
+            "Out of memory: Unable to allocate 9 EiB. Process less at once.",
         ),
     ],
 )
@@ -583,7 +582,7 @@ def test_an_interrupt_that_compiled_code_swallowed_stops_before_the_next_step(ce
             on_step("the next one")
             went_on.append("past the step")
 
-    monkeypatch.setattr(cli, "_interrupts", [])
+    monkeypatch.setattr(terminal, "interrupts", [])
     monkeypatch.setattr("incognita.evaluation.certify.certify", swallow)
     outcome = certify()
     assert went_on == []
@@ -600,7 +599,7 @@ def test_an_interrupt_that_compiled_code_turned_into_another_error_ends_with_cod
         except KeyboardInterrupt as error:
             raise SystemError("returned a result with an exception set") from error
 
-    monkeypatch.setattr(cli, "_interrupts", [])
+    monkeypatch.setattr(terminal, "interrupts", [])
     monkeypatch.setattr("incognita.evaluation.certify.certify", turn)
     outcome = certify()
     assert (outcome.code, outcome.out) == (130, "")

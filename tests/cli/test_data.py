@@ -9,13 +9,11 @@ from tests.benchmarks.box_trees import write_road
 from tests.benchmarks.image_trees import write_list, write_street
 from typer.testing import CliRunner
 
-from incognita import cli
 from incognita.cli.app import app
 
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    monkeypatch.setattr(cli, "collect_garbage_again", lambda: None)
     monkeypatch.delenv("INCOGNITA_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     runner = CliRunner()

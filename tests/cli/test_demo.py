@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 import incognita
-from incognita import cli
 from incognita.cli.app import app
 from incognita.cli.demo import certify_street
 
@@ -18,7 +17,6 @@ STREET = Path(incognita.__file__).parent / "benchmarks" / "examples" / "street"
 
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CliRunner:
-    monkeypatch.setattr(cli, "collect_garbage_again", lambda: None)
     monkeypatch.chdir(tmp_path)
     return CliRunner()
 
@@ -33,7 +31,7 @@ def test_the_demo_runs_in_a_real_process_and_says_where_its_certificate_is(tmp_p
     assert "Traceback" not in done.stderr
     path = tmp_path / "a folder" / "that is new" / "certificate.json"
     assert f"\nThe certificate is in {path.resolve()}\n" in done.stdout
-    for words in ("closed set", "open set", "A-OSE ↓", "Where to cut each class"):
+    for words in ("closed set", "open set", "A-OSE ↓", "Best threshold of each class"):
         assert words in done.stdout
     document = json.loads(path.read_text())
     assert document["inputs"]["resamples"] == 200

@@ -3,7 +3,6 @@
 import pytest
 from typer.testing import CliRunner
 
-from incognita import cli
 from incognita.benchmarks.definition_files import find_definition, list_benchmarks
 from incognita.cli.app import app
 from incognita.methods import list_methods
@@ -11,7 +10,6 @@ from incognita.methods import list_methods
 
 @pytest.fixture
 def run(monkeypatch):
-    monkeypatch.setattr(cli, "collect_garbage_again", lambda: None)
     runner = CliRunner()
     return lambda *arguments: runner.invoke(app, ["list", *arguments])
 
@@ -45,7 +43,7 @@ def test_benchmarks_say_whether_they_are_for_classifiers_or_detectors(run):
 def test_a_pattern_that_matches_nothing_says_so(run):
     done = run("benchmarks", "x*")
     assert done.stdout == ""
-    assert done.stderr == "incognita: none of the benchmarks matches 'x*'.\n"
+    assert done.stderr == "incognita: no benchmarks match 'x*'.\n"
 
 
 def test_methods_are_listed_with_the_first_line_about_them(run):

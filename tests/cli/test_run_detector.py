@@ -86,7 +86,6 @@ def own(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # it is for a process that runs one command and ends
-    monkeypatch.setattr("incognita.cli.collect_garbage_again", lambda: None)
     return tmp_path
 
 
@@ -100,13 +99,13 @@ def test_a_broken_image_ends_in_exit_code_4_and_the_tables_are_there(own):
     done = subprocess.run(command, cwd=own, capture_output=True, text=True, check=False)
     assert done.returncode == 4, done.stderr
     assert "Traceback" not in done.stderr
-    assert "broken: odd003.png of odd" in done.stdout
+    assert "failed image: odd003.png of odd" in done.stdout
     assert "mine/cells v1: grid, AP " in done.stdout
     assert "boxes with confidence from t* = " in done.stdout
     assert "45 images through the network, 45 forward and 0 backward passes" in " ".join(
         done.stdout.split()
     )
-    for words in ("overlooked ↓", "AUROC↑", "unknown-only", "latent-space", "Pearson's"):
+    for words in ("undetected ↓", "AUROC↑", "unknown-only", "latent-space", "Pearson"):
         assert words in done.stdout
     assert "…" not in done.stdout
     assert "odd: 8 images" in done.stderr
@@ -196,14 +195,17 @@ def test_the_help_names_every_policy_for_tau():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["cells.toml", "--model", "net.py:build_classifier"], "is a classifier, but mine/cells"),
-        (["cells.toml"], "mine/cells brings no model along"),
+        (
+            ["cells.toml", "--model", "net.py:build_classifier"],
+            "Expected a detector for mine/cells, got the classifier",
+        ),
+        (["cells.toml"], "mine/cells has no default model"),
         (
             ["cells.toml", "--model", "grid.py:build", "--model", "grid.py:build"],
-            "takes one detector, but 2 models came",
+            "Expected one detector for mine/cells, got 2",
         ),
-        (["digits/standard", "--score-floor", "0.5"], "is a benchmark for classifiers"),
-        (["digits/standard", "--unknown-threshold", "0.5"], "is a benchmark for classifiers"),
+        (["digits/standard", "--score-floor", "0.5"], "needs a detection benchmark"),
+        (["digits/standard", "--unknown-threshold", "0.5"], "needs a detection benchmark"),
         (["cells.toml", "--model", "grid.py:build", "--search"], "A search needs unknown"),
         (
             ["cells.toml", "--model", "grid.py:build", "--confidence-threshold", "quantile"],
@@ -212,7 +214,7 @@ def test_the_help_names_every_policy_for_tau():
         (["cells.toml", "--model", "grid.py:build", "--precision", "bfloat16"], "float32"),
         (
             ["cells.toml", "--model", "grid.py:build", "--confidence-threshold", "0.999"],
-            "grid finds no box that reaches the confidence threshold t*",
+            "No box of grid reaches the confidence threshold t*",
         ),
     ],
 )

@@ -21,6 +21,11 @@ from incognita.containers.boxes import BoxTruth
 from incognita.containers.classes import Classes, Role
 from incognita.containers.dataset import ArrayDataset
 from incognita.containers.outputs import Head
+from incognita.decisions.confidence_thresholds import F1Optimal
+from incognita.decisions.unknown_thresholds import KnownQuantile
+from incognita.evaluation.detector import DetectorTask
+from incognita.evaluation.fit_and_score import ExtractionLog
+from incognita.extraction.settings import Settings
 from incognita.models.detector import BoxFilter, HeadKind, ImageDetections
 
 COLORS = {
@@ -382,3 +387,9 @@ class PassCounter:
 def n_images(parts: Mapping[str, GridScenes]) -> int:
     """Count the images of some sets."""
     return sum(len(each) for each in parts.values())
+
+
+def capabilities(detector, benchmark):
+    """What a detector on a benchmark provides to methods."""
+    log = ExtractionLog(Settings())
+    return DetectorTask(detector, benchmark, log, F1Optimal(), KnownQuantile()).capabilities()

@@ -76,7 +76,7 @@ def expected(scene: Scene) -> dict[tuple[str, str], float]:
 @pytest.mark.parametrize(("kind", "seed"), CASES[::2])
 def test_every_split_of_a_certificate_equals_the_definitions_on_those_images(kind, seed):
     scene = make_scene(kind, seed)
-    certificate = certify(*to_containers(scene), n_resamples=0)
+    certificate = certify(*to_containers(scene)[::-1], n_resamples=0)
     for split in SPLITS:
         images = split_images(scene, split)
         if not images:
@@ -94,20 +94,20 @@ def test_every_split_of_a_certificate_equals_the_definitions_on_those_images(kin
 
 def test_superclass_ap_is_given_on_unknown_only_images_and_nowhere_else():
     scene = make_scene("all at once", 1)
-    certificate = certify(*to_containers(scene), n_resamples=0)
+    certificate = certify(*to_containers(scene)[::-1], n_resamples=0)
     ours = certificate.get("ap_superclass", split="unknown-only").value
     assert ours == pytest.approx(boxes.ap_superclass(scene, 0.5), abs=1e-12, nan_ok=True)
-    sentence = "There is no ap_superclass in the convention 'paper' on the split 'all'. It is given"
+    sentence = "ap_superclass has no value in the convention 'paper' on the split 'all'"
     with pytest.raises(UnknownNameError, match=sentence):
         certificate.get("ap_superclass")
-    with pytest.raises(UnknownNameError, match=r"ap in the convention 'paper'.*is given in: coco"):
+    with pytest.raises(UnknownNameError, match=r"ap has no value.*Conventions: coco"):
         certificate.get("ap")
     with pytest.raises(UnknownNameError, match="No metric is called 'app'"):
         certificate.get("app")
 
 
 def test_a_certificate_holds_every_metric_in_every_convention_that_defines_it():
-    certificate = certify(*to_containers(make_scene("plain", 0)), n_resamples=0)
+    certificate = certify(*to_containers(make_scene("plain", 0))[::-1], n_resamples=0)
     for split in SPLITS:
         given: dict[str, set[str]] = {}
         for result in certificate.results:
@@ -119,9 +119,9 @@ def test_a_certificate_holds_every_metric_in_every_convention_that_defines_it():
 
 def test_intervals_hold_the_value_and_are_the_same_for_the_same_seed():
     detections, truth = to_containers(make_scene("all at once", 2))
-    first = certify(detections, truth, n_resamples=100, seed=5)
-    again = certify(detections, truth, n_resamples=100, seed=5)
-    other = certify(detections, truth, n_resamples=100, seed=6)
+    first = certify(truth, detections, n_resamples=100, seed=5)
+    again = certify(truth, detections, n_resamples=100, seed=5)
+    other = certify(truth, detections, n_resamples=100, seed=6)
     assert all(same_record(a, b) for a, b in zip(first.results, again.results, strict=True))
     assert any(not same_record(a, b) for a, b in zip(first.results, other.results, strict=True))
     bounded = [r for r in first.results if not math.isnan(r.value) and not math.isnan(r.low)]
@@ -134,7 +134,7 @@ def same_record(a: Result, b: Result) -> bool:
 
 
 def test_the_json_of_a_certificate_is_strict_and_reads_back():
-    certificate = certify(*to_containers(make_scene("plain", 1)), n_resamples=20)
+    certificate = certify(*to_containers(make_scene("plain", 1))[::-1], n_resamples=20)
     text = json.dumps(certificate.as_json(), allow_nan=False)
     records = json.loads(text)["results"]
     assert {"metric", "convention", "split", "value", "low", "high", "support"} <= set(records[0])
@@ -146,7 +146,7 @@ def test_the_json_of_a_certificate_is_strict_and_reads_back():
 
 
 def test_a_saved_certificate_replaces_the_old_one_whole(tmp_path):
-    certificate = certify(*to_containers(make_scene("plain", 1)), n_resamples=0)
+    certificate = certify(*to_containers(make_scene("plain", 1))[::-1], n_resamples=0)
     path = tmp_path / "new folder" / "certificate.json"
     certificate.save(path)
     certificate.save(path)
@@ -156,7 +156,7 @@ def test_a_saved_certificate_replaces_the_old_one_whole(tmp_path):
 
 def test_thresholds_are_given_for_every_known_class():
     scene = make_scene("class without truth", 0)
-    certificate = certify(*to_containers(scene), n_resamples=0)
+    certificate = certify(*to_containers(scene)[::-1], n_resamples=0)
     slow = lrp.class_optimal_lrps(scene, 0.1, "ties", "paper")
     for each in certificate.thresholds:
         assert each.optimal_lrp == pytest.approx(slow[each.class_name].error, nan_ok=True)
@@ -166,17 +166,17 @@ def test_thresholds_are_given_for_every_known_class():
 def test_a_score_floor_leaves_out_detections_before_anything_else():
     detections, truth = to_containers(make_scene("plain", 2))
     floor = float(np.median(detections.confidence))
-    cut = certify(detections, truth, n_resamples=0, score_threshold=floor)
-    by_hand = certify(detections[detections.confidence >= floor], truth, n_resamples=0)
+    cut = certify(truth, detections, n_resamples=0, score_threshold=floor)
+    by_hand = certify(truth, detections[detections.confidence >= floor], n_resamples=0)
     assert cut.get("lrp").value == by_hand.get("lrp").value
     assert cut.inputs["score_threshold"] == floor
 
 
 def test_tau_changes_every_convention_and_is_recorded():
     detections, truth = to_containers(make_scene("plain", 2))
-    own = certify(detections, truth, n_resamples=0)
+    own = certify(truth, detections, n_resamples=0)
     assert own.get("laece", "detection-calibration").parameters["tau"] == 0.0
-    given = certify(detections, truth, n_resamples=0, tau=0.3)
+    given = certify(truth, detections, n_resamples=0, tau=0.3)
     for convention in ("paper", "saod", "detection-calibration"):
         assert given.get("laece", convention).parameters["tau"] == 0.3
 
@@ -189,17 +189,17 @@ def test_a_detector_without_the_label_unknown_is_certified_with_a_note():
         ["a"],
         {},
     )
-    certificate = certify(*to_containers(scene), n_resamples=0)
+    certificate = certify(*to_containers(scene)[::-1], n_resamples=0)
     assert certificate.get("unknown_recall").value == 0.0
-    assert any("No detection carries the label unknown" in note for note in certificate.notes)
+    assert any("No detection has the label unknown" in note for note in certificate.notes)
 
 
 def test_no_detection_at_all_is_valid():
     scene = Scene(2, [], [real(0, (0, 0, 9, 9), "a")], ["a"], {})
-    certificate = certify(*to_containers(scene), n_resamples=10)
+    certificate = certify(*to_containers(scene)[::-1], n_resamples=10)
     assert certificate.get("ap", "coco").value == 0.0
     assert certificate.get("images_without_detection").value == 1.0
-    assert certificate.notes[0].startswith("There is no detection at all")
+    assert certificate.notes[0].startswith("There are no detections")
 
 
 def test_detections_of_ignored_classes_are_set_aside_and_counted():
@@ -207,15 +207,15 @@ def test_detections_of_ignored_classes_are_set_aside_and_counted():
     truth = BoxTruth([1], [0, 2], [[0, 0, 9, 9], [20, 0, 29, 9]], [0, 1], classes)
     boxes_found = [[0, 0, 9, 9], [20, 0, 29, 9], [50, 0, 59, 9]]
     detections = Detections([1], [0, 3], boxes_found, [0.5, 0.9, 0.8], [0, 1, 1], classes)
-    certificate = certify(detections, truth, n_resamples=0)
+    certificate = certify(truth, detections, n_resamples=0)
     assert certificate.get("ap", "coco").value == pytest.approx(1.0)
     assert certificate.get("ap_all").value == pytest.approx(1.0)
-    assert "2 detections of ignored classes were set aside." in certificate.notes
+    assert "2 detections of ignored classes were left out." in certificate.notes
 
 
 def test_progress_is_told_step_by_step():
     told: list[str] = []
-    certify(*to_containers(make_scene("plain", 0)), n_resamples=0, on_step=told.append)
+    certify(*to_containers(make_scene("plain", 0))[::-1], n_resamples=0, on_step=told.append)
     assert len(told) == N_STEPS
     assert told[0] == "all: closed set"
 
@@ -223,24 +223,24 @@ def test_progress_is_told_step_by_step():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"tau": 1.0}, "tau must be at least 0 and below 1, but it is 1.0"),
-        ({"tau": -0.1}, "tau must be at least 0 and below 1, but it is -0.1"),
-        ({"score_threshold": math.nan}, "score_threshold must be a number, but it is NaN"),
+        ({"tau": 1.0}, "Expected tau from 0 to below 1, got 1.0"),
+        ({"tau": -0.1}, "Expected tau from 0 to below 1, got -0.1"),
+        ({"score_threshold": math.nan}, "Expected a finite score_threshold, got nan"),
         ({"n_resamples": -1}, "n_resamples must be at least 0, but it is -1"),
     ],
 )
 def test_options_out_of_range_are_refused(options, sentence):
     with pytest.raises(InvalidDataError, match=sentence):
-        certify(*to_containers(make_scene("plain", 0)), **({"n_resamples": 0} | options))
+        certify(*to_containers(make_scene("plain", 0))[::-1], **({"n_resamples": 0} | options))
 
 
 def test_a_truth_without_images_or_known_classes_is_refused():
     classes = Classes(("a",))
-    with pytest.raises(InvalidDataError, match="lists no image"):
-        certify(Detections.empty([], classes), BoxTruth.empty([], classes))
+    with pytest.raises(InvalidDataError, match="truth with images, got none"):
+        certify(BoxTruth.empty([], classes), Detections.empty([], classes))
     unknown = Classes(("a",), (Role.UNKNOWN,))
-    with pytest.raises(InvalidDataError, match="No class is known"):
-        certify(Detections.empty([1], unknown), BoxTruth.empty([1], unknown))
+    with pytest.raises(InvalidDataError, match="Expected at least one known class"):
+        certify(BoxTruth.empty([1], unknown), Detections.empty([1], unknown))
 
 
 def test_certify_is_part_of_the_public_surface():
@@ -249,7 +249,7 @@ def test_certify_is_part_of_the_public_surface():
 
 def test_the_reliability_diagram_is_that_of_the_definition():
     scene = make_scene("plain", 4)
-    certificate = certify(*to_containers(scene), n_resamples=0)
+    certificate = certify(*to_containers(scene)[::-1], n_resamples=0)
     pairs = {label: slow_match(scene, "paper", 0.1, label).counted for label in scene.known_labels}
     for each in certificate.reliability:
         inside = {
@@ -266,14 +266,14 @@ def test_the_reliability_diagram_is_that_of_the_definition():
 
 def test_confidences_that_are_no_probabilities_have_no_reliability_diagram():
     scene = Scene(1, [found(0, (0, 0, 9, 9), 7.0, "a")], [real(0, (0, 0, 9, 9), "a")], ["a"], {})
-    certificate = certify(*to_containers(scene), n_resamples=0)
+    certificate = certify(*to_containers(scene)[::-1], n_resamples=0)
     assert certificate.reliability == ()
     assert "confidences must be between 0 and 1" in str(certificate.get("laece").reason)
 
 
 def test_a_split_without_images_claims_nothing_and_one_image_no_certainty():
     scene = Scene(2, [found(0, (0, 0, 9, 9), 0.9, "a")], [real(0, (0, 0, 9, 9), "a")], ["a"], {})
-    certificate = certify(*to_containers(scene), n_resamples=20)
+    certificate = certify(*to_containers(scene)[::-1], n_resamples=20)
     for result in certificate.results:
         if result.split == "unknown-only":
             assert math.isnan(result.value)
@@ -291,7 +291,7 @@ def test_what_public_codes_call_zero_without_any_known_object_is_undefined():
         ["a"],
         {},
     )
-    certificate = certify(*to_containers(scene), n_resamples=0)
+    certificate = certify(*to_containers(scene)[::-1], n_resamples=0)
     for convention in ("voc07", "owod", "owdetr", "opendet", "fmiyc", "paper"):
         result = certificate.get("map_known", convention)
         assert math.isnan(result.value)
@@ -301,12 +301,18 @@ def test_what_public_codes_call_zero_without_any_known_object_is_undefined():
 def test_other_things_than_detections_and_truth_are_refused():
     detections, truth = to_containers(make_scene("plain", 0))
     unchecked = inspect.unwrap(certify)  # the checks of the tests would be faster than ours
-    with pytest.raises(InvalidDataError, match="but BoxTruth and Detections came"):
-        unchecked(truth, detections)
+    with pytest.raises(InvalidDataError, match="the truth first and then the detections"):
+        unchecked(detections, truth)
+    with pytest.raises(InvalidDataError, match="Expected Detections or the path of a COCO file"):
+        unchecked(truth, 3)
+    with pytest.raises(InvalidDataError, match="Expected two files or two containers"):
+        unchecked(truth, "found.json")
+    with pytest.raises(InvalidDataError, match="need files, got containers"):
+        unchecked(truth, detections, known=["car"])
 
 
 def test_silent_images_and_odd_confidences_are_noted():
     scene = Scene(3, [found(0, (0, 0, 9, 9), 7.0, "a")], [real(0, (0, 0, 9, 9), "a")], ["a"], {})
-    notes = " ".join(certify(*to_containers(scene), n_resamples=0).notes)
+    notes = " ".join(certify(*to_containers(scene)[::-1], n_resamples=0).notes)
     assert "2 of 3 images have no detection" in notes
-    assert "Confidences leave 0 to 1" in notes
+    assert "Some confidences are outside 0 to 1" in notes

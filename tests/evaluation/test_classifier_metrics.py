@@ -11,7 +11,7 @@ from incognita.evaluation.classifier_metrics import (
     measure_mistakes,
     measure_unknown,
 )
-from incognita.results.scored_sets import ScoredSet
+from incognita.results.score_tables import ScoredSet
 
 
 def a_set(name, group, n, *, accuracy=None, seed=0):

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from tests.evaluation.box_worlds import CellDetector, box_benchmark, scenes
+from tests.evaluation.box_worlds import CellDetector, box_benchmark, capabilities, scenes
 from tests.evaluation.worlds import TinyNet, tiny_benchmark
 
 import incognita
+from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
-from incognita.evaluation.detector import capabilities_of_detector
 from incognita.evaluation.evaluate import BoxOptions
 from incognita.extraction.classifier_pass import identity_of_classifier
 from incognita.extraction.detector_pass import identity_of_detector
@@ -42,8 +42,8 @@ class StubbornDetector(CellDetector):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"score_threshold": 0.9}, "score_threshold 0.9 was asked for, but grid stays with"),
-        ({"max_per_image": 1}, "max_per_image 1 was asked for, but grid stays with"),
+        ({"score_threshold": 0.9}, "grid.with_filter ignored score_threshold=0.9"),
+        ({"max_per_image": 1}, "grid.with_filter ignored max_per_image=1"),
     ],
 )
 def test_a_detector_that_ignores_the_rules_asked_for_is_refused(asked, words):
@@ -78,7 +78,7 @@ def test_a_choice_of_classes_has_features_where_its_detector_has_them():
     benchmark = small_benchmark()
     for detector, has in ((BareDetector(), False), (CellDetector(), True)):
         chosen = select_classes(detector, ("blue", "red"), (2, 0))
-        assert capabilities_of_detector(chosen, benchmark).has_features is has
+        assert bool(capabilities(chosen, benchmark).available & Needs.FEATURES) is has
 
 
 def test_all_that_changes_outputs_of_a_detector_is_in_the_key_of_its_results(tmp_path):
@@ -106,7 +106,7 @@ def test_all_that_changes_outputs_of_a_classifier_is_in_the_key_of_its_results(t
 
 MODEL = """
 from beside import BESIDE
-from tests.evaluation.box_worlds import CellDetector
+from tests.evaluation.box_worlds import capabilities, CellDetector
 
 class Mine(CellDetector):
     pass
@@ -120,7 +120,7 @@ from incognita.extraction.extract import extract_boxes
 from incognita.extraction.settings import Settings
 from incognita.models.wrap_detector import select_classes
 from incognita.models.load import load_model
-from tests.evaluation.box_worlds import scenes
+from tests.evaluation.box_worlds import capabilities, scenes
 
 if __name__ == "__main__":
     detector = load_model(sys.argv[1] + ":build").with_filter(score_threshold=0.4)

@@ -40,7 +40,7 @@ from incognita.evaluation.detector_metrics import (
 )
 from incognita.evaluation.evaluate import BoxOptions
 from incognita.extraction.extract import extract_boxes
-from incognita.results.evaluation import DetectorEvaluation
+from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import MethodResult
 from incognita.results.store import ResultStore
 
@@ -61,7 +61,7 @@ class World:
 
     detector: CellDetector
     benchmark: Benchmark
-    found: DetectorEvaluation
+    found: Evaluation
     folder: Path
 
     @cached_property

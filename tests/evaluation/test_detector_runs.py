@@ -19,6 +19,7 @@ from tests.evaluation.box_worlds import (
     Thing,
     TwoHeadsDetector,
     box_benchmark,
+    capabilities,
     n_images,
     raw_boxes,
     scenes,
@@ -37,7 +38,6 @@ from incognita.benchmarks.benchmark import Benchmark
 from incognita.containers.classes import Classes
 from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
-from incognita.evaluation.detector import capabilities_of_detector
 from incognita.evaluation.evaluate import BoxOptions
 from incognita.evaluation.gallery import CALLED_UNKNOWN, NAMED
 from incognita.evaluation.select_methods import select_methods
@@ -502,7 +502,7 @@ def test_a_class_of_which_nothing_is_right_is_named_beside_its_thresholds():
         ({"confidence_threshold": "quantile"}, "here a policy is wanted for t"),
         ({"unknown_threshold": "f1"}, "here a policy is wanted for tau"),
         ({"unknown_threshold": "quantil"}, "Did you mean quantile"),
-        ({"unknown_threshold": "harmonic-mean"}, "has no unknown validation images"),
+        ({"unknown_threshold": "harmonic-mean"}, "needs unknown validation images"),
         ({"score_threshold": 1.5}, "score_threshold must be"),
         ({"nms_iou": 0.5}, "drops no overlapping boxes"),
     ],
@@ -558,8 +558,8 @@ def test_a_detector_that_finds_nothing_is_one_sentence():
         CellDetector().with_filter(score_threshold=0.99), methods="msp, energy, knn(k=5)"
     )
     assert said == (
-        "grid finds no box that reaches its floor of 0.99 in the 12 known images of validation, "
-        "so there is nothing to score; lower it, or check the detector and its preprocessing."
+        "No box of grid reaches its score threshold of 0.99 in the 12 known images of validation, "
+        "so there is nothing to score. Lower it, or check the detector and its preprocessing."
     )
     said = refusal(boxes=BoxOptions(confidence_threshold=0.98), methods="msp, energy")
     assert "reaches the confidence threshold t* (fixed(value=0.98)) in the 12 known" in said
@@ -570,8 +570,8 @@ def test_a_detector_that_finds_nothing_is_one_sentence():
 
 def test_other_models_and_other_classes_are_refused_in_a_sentence():
     classifier = wrap_classifier(TinyNet(), example=torch.zeros(2, 3, 8, 8))
-    assert "A detector is a torch module, an adapter or a name" in refusal(classifier)
-    assert "takes one detector, but 2 models came" in refusal([CellDetector(), CellDetector()])
+    assert "Expected a torch module, an adapter or the name of a detector" in refusal(classifier)
+    assert "Expected one detector for grid, got 2" in refusal([CellDetector(), CellDetector()])
     assert "detectors are those of torchvision" in refusal(TinyNet())
     assert "grid brings no model along" in refusal_of_none()
     two = CellDetector(class_names=("red", "green"))
@@ -617,8 +617,8 @@ def refusal_of_none():
 def test_options_for_boxes_and_detectors_are_refused_by_a_benchmark_for_classifiers():
     classifier = wrap_classifier(TinyNet(), example=torch.zeros(2, 3, 8, 8))
     said = refusal(classifier, tiny_benchmark(), boxes=BoxOptions())
-    assert "Options for boxes came, but tiny is a benchmark for classifiers" in said
-    assert "A model is a torch module, an adapter or a name" in refusal(
+    assert "`boxes` needs a detection benchmark, got tiny for classifiers" in said
+    assert "Expected a torch module, an adapter or the name of a model" in refusal(
         CellDetector(), tiny_benchmark()
     )
 
@@ -633,7 +633,7 @@ def test_a_truth_in_which_nothing_can_be_unknown_is_refused():
 def test_sets_without_boxes_are_refused():
     images = small_sets()["test"].images
     unwrap = incognita.containers.dataset.ArrayDataset("bare", tuple("abc"), images[:3])
-    assert "bare has no boxes, but a detector is measured against boxes" in refusal(
+    assert "Expected annotated boxes, but bare has none" in refusal(
         benchmark=small_benchmark(unknown={"near": {"bare": unwrap}})
     )
 
@@ -641,9 +641,9 @@ def test_sets_without_boxes_are_refused():
 def test_names_that_would_be_mixed_up_are_refused():
     near = small_sets()["unknown"]["near"]["a"]
     said = refusal(benchmark=small_benchmark(unknown={"near": {"validation": near}}))
-    assert "A tested set of grid is called 'validation'" in said
+    assert "A test set of grid is called 'validation'" in said
     said = refusal(benchmark=small_benchmark(mixed={"near": mixed_sets()["both"]}))
-    assert "'near' names a mixed set and a group of unknown sets of grid" in said
+    assert "both called 'near'" in said
 
 
 def test_a_search_without_held_out_boxes_is_refused_before_any_pass():
@@ -653,13 +653,13 @@ def test_a_search_without_held_out_boxes_is_refused_before_any_pass():
 
 def test_methods_that_boxes_cannot_feed_are_left_out_of_all_and_refused_by_name():
     assert "odin needs" in refusal(methods="odin")
-    asked = select_methods("all", capabilities_of_detector(CellDetector(), small_benchmark()))
+    asked = select_methods("all", capabilities(CellDetector(), small_benchmark()))
     assert {"msp", "energy", "knn", "vim", "react", "lard", "safe"} <= set(asked.methods)
     assert "not of boxes" in asked.skipped["odin"]
     assert "boxes of several detectors" in asked.skipped["ensemble"]
     unwrap = replace(CellDetector(), layers=())
     assert {"lard", "safe"} <= set(
-        select_methods("all", capabilities_of_detector(unwrap, small_benchmark())).skipped
+        select_methods("all", capabilities(unwrap, small_benchmark())).skipped
     )
 
 

@@ -136,7 +136,7 @@ def test_an_image_that_cannot_be_read_any_more_is_passed_over(tmp_path):
     np.testing.assert_array_equal(pixels["going"][tiles, :three], pixels["whole"][tiles, :three])
     assert len(pixels["going"]) < len(pixels["whole"])  # 3 pictures take one row, 6 take two
     none = run(tmp_path / "none", benchmark=benchmark_of(odd=Going(ODD, 0)))
-    said = "odd: no pictures could be drawn (none of its images can be read any more)"
+    said = "odd: no pictures could be drawn (none of its images can be read)"
     assert none.notes[-1] == said
     assert none.metadata["pictures"] is None
 

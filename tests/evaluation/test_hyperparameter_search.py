@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.methods.toys import Toy
 
-from incognita.evaluation.hyperparameter_search import SearchData, grid, probes_of_grid, search
+from incognita.evaluation.hyperparameter_search import SearchData, grid, grid_extra_outputs, search
 from incognita.methods import load_method
 from incognita.metrics.ranking import auroc
 
@@ -67,4 +67,4 @@ def test_a_parameter_of_settling_does_not_learn_again(held_out, monkeypatch):
 
 def test_odin_asks_for_the_probes_of_its_whole_grid():
     method = load_method("odin")
-    assert len(probes_of_grid(method)) == len(grid(method))
+    assert len(grid_extra_outputs(method)) == len(grid(method))

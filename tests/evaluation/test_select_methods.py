@@ -1,10 +1,13 @@
 import pytest
 
 from incognita.calls import split_calls
+from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.evaluation.select_methods import Capabilities, parse_method, select_methods
 from incognita.methods import list_methods, load_method
 from incognita.methods.knn import KNN
+
+FULL = Capabilities().available
 
 
 def test_all_means_every_method_the_model_can_feed():
@@ -21,14 +24,14 @@ def test_methods_on_maps_inside_boxes_are_for_detectors():
         .startswith("needs a latent layer pooled over boxes")
     )
     with pytest.raises(InvalidDataError, match=r"safe needs shortcut layers .* \(a detector\)"):
-        select_methods("safe", Capabilities(has_latent=True))
-    asked = select_methods("all", Capabilities(has_latent=True, has_shortcuts=True))
+        select_methods("safe", Capabilities(FULL | Needs.LATENT))
+    asked = select_methods("all", Capabilities(FULL | Needs.LATENT | Needs.SHORTCUTS))
     assert {"lard", "safe"} <= set(asked.methods)
 
 
 def test_without_a_linear_head_methods_on_logits_still_work():
     offer = Capabilities(
-        has_head=False, has_features=False, head_reason="no linear layer gives the logits"
+        FULL & ~(Needs.HEAD | Needs.FEATURES), head_reason="no linear layer gives the logits"
     )
     asked = select_methods("all", offer)
     assert {"msp", "energy", "openmax", "kl-matching"} <= set(asked.methods)
@@ -36,12 +39,12 @@ def test_without_a_linear_head_methods_on_logits_still_work():
 
 
 def test_a_named_method_that_cannot_run_is_refused_with_those_that_can():
-    with pytest.raises(InvalidDataError, match=r"knn needs .* These still work: msp, "):
-        select_methods("msp, knn", Capabilities(has_head=False, has_features=False))
+    with pytest.raises(InvalidDataError, match=r"knn needs .* These methods can run: msp, "):
+        select_methods("msp, knn", Capabilities(FULL & ~(Needs.HEAD | Needs.FEATURES)))
 
 
 def test_without_training_images_methods_that_learn_are_left_out():
-    asked = select_methods("all", Capabilities(has_train=False, has_train_labels=False))
+    asked = select_methods("all", Capabilities(FULL & ~Needs.KNOWN, frozenset({"validation"})))
     assert "knn" in asked.skipped
     assert "energy" in asked.methods
 
@@ -86,7 +89,7 @@ def test_methods_may_be_given_as_objects():
 
 
 def test_no_method_at_all_is_refused():
-    with pytest.raises(InvalidDataError, match="No method was named"):
+    with pytest.raises(InvalidDataError, match="Expected at least one method"):
         select_methods(" , ", Capabilities())
 
 
@@ -121,7 +124,7 @@ def test_a_parameter_given_twice_is_refused():
 
 @pytest.mark.parametrize("methods", ["all, msp", ["msp", "all"]])
 def test_all_stands_alone(methods):
-    with pytest.raises(InvalidDataError, match="write all alone, or names"):
+    with pytest.raises(InvalidDataError, match="cannot be combined"):
         select_methods(methods, Capabilities())
     assert len(select_methods(["all"], Capabilities()).methods) > 30
 
@@ -146,26 +149,29 @@ def test_methods_on_layers_need_as_many_as_they_look_at(n_layers, left_out):
 
 def test_methods_that_calibrate_take_validation_images_or_else_training_images():
     learn_on_either = {"temperature", "kl-matching", "adascale"}
-    nothing = select_methods("all", Capabilities(has_train=False, has_validation=False))
+    nothing = select_methods("all", Capabilities(FULL & ~(Needs.KNOWN | Needs.VALIDATION)))
     assert learn_on_either <= set(nothing.skipped)
     for offer in (
-        Capabilities(has_train=False, has_train_labels=False),
-        Capabilities(has_validation=False),
+        Capabilities(FULL & ~Needs.KNOWN, frozenset({"validation"})),
+        Capabilities(FULL & ~Needs.VALIDATION),
     ):
         assert learn_on_either <= set(select_methods("all", offer).methods)
 
 
 def test_temperature_needs_the_labels_of_the_images_it_learns_from():
-    unlabeled = Capabilities(has_validation_labels=False)
+    unlabeled = Capabilities(labeled=frozenset({"train"}))
     assert (
         unlabeled.missing_for(load_method("temperature")) == "the classes of the validation images"
     )
     assert unlabeled.missing_for(load_method("mds-ensemble")) is None
-    only_train = Capabilities(has_validation=False, has_train_labels=False)
+    only_train = Capabilities(FULL & ~Needs.VALIDATION, frozenset())
     assert (
         only_train.missing_for(load_method("temperature")) == "the classes of the training images"
     )
-    assert Capabilities(has_train_labels=False).missing_for(load_method("temperature")) is None
+    assert (
+        Capabilities(labeled=frozenset({"validation"})).missing_for(load_method("temperature"))
+        is None
+    )
 
 
 def test_one_method_may_be_given_by_itself():
@@ -175,19 +181,19 @@ def test_one_method_may_be_given_by_itself():
 @pytest.mark.usefixtures("outside_tests")
 @pytest.mark.parametrize("methods", [KNN, [KNN], {"mine": KNN}])
 def test_a_class_is_refused(methods):
-    with pytest.raises(InvalidDataError, match=r"KNN is a class, .* write KNN\(\)\.$"):
+    with pytest.raises(InvalidDataError, match=r"the class KNN. Write KNN\(\)\.$"):
         select_methods(methods, Capabilities())
 
 
 @pytest.mark.usefixtures("outside_tests")
 @pytest.mark.parametrize("methods", [3, [3], {"mine": 3}, None])
 def test_what_is_no_method_is_refused(methods):
-    with pytest.raises(InvalidDataError, match="is no method; give all"):
+    with pytest.raises(InvalidDataError, match="Expected a method or its name"):
         select_methods(methods, Capabilities())
 
 
 def test_two_methods_of_one_class_want_names():
-    with pytest.raises(InvalidDataError, match="twice; give a mapping of names to methods"):
+    with pytest.raises(InvalidDataError, match=r"twice\. Give a mapping of names to methods"):
         select_methods([load_method("knn", k=5), load_method("knn", k=10)], Capabilities())
 
 

@@ -112,7 +112,7 @@ def with_scores(scene: Scene, change: Callable[[float], float]) -> Scene:
 
 def certified(scene: Scene, **options: object) -> dict[Key, Result]:
     """Every result of a certificate by metric, convention and split."""
-    return by_key(certify(*to_containers(scene), **({"n_resamples": 0} | options)))
+    return by_key(certify(*to_containers(scene)[::-1], **({"n_resamples": 0} | options)))
 
 
 def by_key(certificate: Certificate) -> dict[Key, Result]:

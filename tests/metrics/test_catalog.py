@@ -85,13 +85,13 @@ def blundering(truth: BoxTruth) -> Detections:
 @pytest.fixture(scope="module")
 def best() -> Certificate:
     truth = street()
-    return certify(perfect(truth), truth, n_resamples=0)
+    return certify(truth, perfect(truth), n_resamples=0)
 
 
 @pytest.fixture(scope="module")
 def worse() -> Certificate:
     truth = street()
-    return certify(blundering(truth), truth, n_resamples=0)
+    return certify(truth, blundering(truth), n_resamples=0)
 
 
 def is_measured(result: Result) -> bool:

@@ -33,7 +33,7 @@ def certified(
     tau: float | None = None,
 ) -> Certificate:
     scene = Scene(n_images, detections, truths, list(known))
-    return certify(*to_containers(scene), n_resamples=0, tau=tau)
+    return certify(*to_containers(scene)[::-1], n_resamples=0, tau=tau)
 
 
 def values(certificate: Certificate, metric: str) -> dict[str, float]:
@@ -111,7 +111,7 @@ def test_a_class_without_a_true_positive_has_an_optimal_lrp_of_one_and_no_thresh
 def test_a_missing_threshold_is_null_in_a_certificate():
     # 1.5 "NaN threshold, consequence": one code keeps such a class, the other drops it. A record
     # says null, which no comparison accepts.
-    certificate = certify(*to_containers(poor_classes()), n_resamples=0)
+    certificate = certify(*to_containers(poor_classes())[::-1], n_resamples=0)
     records = [each.as_json() for each in certificate.thresholds]
     assert [record["threshold"] for record in records] == [0.9, None, None, None]
     assert [record["optimal_lrp"] for record in records] == [0.0, 1.0, 1.0, None]

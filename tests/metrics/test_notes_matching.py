@@ -52,7 +52,7 @@ def area_of_a(scene: Scene, convention: str) -> float:
 
 
 def certified(scene: Scene) -> Certificate:
-    return certify(*to_containers(scene), n_resamples=0)
+    return certify(*to_containers(scene)[::-1], n_resamples=0)
 
 
 # --- boxes ----------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def certified(
     score_threshold: float | None = None,
 ) -> Certificate:
     scene = Scene(n_images, detections, truths, list(known))
-    return certify(*to_containers(scene), n_resamples=0, score_threshold=score_threshold)
+    return certify(*to_containers(scene)[::-1], n_resamples=0, score_threshold=score_threshold)
 
 
 # --- 1.2: AUROC, FPR95 and AUPR of detections -----------------------------------------------------
@@ -307,7 +307,7 @@ def test_ap_sc_takes_a_known_label_of_the_same_superclass_as_right():
         found(1, at(0), 0.3, UNKNOWN),  # not an image of unknown objects only
     ]
     scene = Scene(2, detections, truths, ["car", "cat"], {"car": "vehicle", "cat": "animal"})
-    certificate = certify(*to_containers(scene), n_resamples=0)
+    certificate = certify(*to_containers(scene)[::-1], n_resamples=0)
     assert certificate.get("ap_superclass", split="unknown-only").value == pytest.approx(5 / 9)
 
 

@@ -37,7 +37,9 @@ def certified(
     score_threshold: float | None = None,
 ) -> Certificate:
     scene = Scene(1, detections, truths, ["a"])
-    return certify(*to_containers(scene), n_resamples=0, tau=tau, score_threshold=score_threshold)
+    return certify(
+        *to_containers(scene)[::-1], n_resamples=0, tau=tau, score_threshold=score_threshold
+    )
 
 
 # --- 1.7: whole images ----------------------------------------------------------------------------
@@ -145,7 +147,7 @@ def test_shifted_quality_is_one_number_over_the_union_of_severities():
     # 1.7 "IDQ": ids shifted by 1e10, then one LRP: 3 missed of 4 objects, where the mean of the
     # severities is (0 + 1) / 2.
     detections, truths = severities()
-    union = certify(Detections.concatenate(detections), BoxTruth.concatenate(truths), n_resamples=0)
+    union = certify(BoxTruth.concatenate(truths), Detections.concatenate(detections), n_resamples=0)
     assert union.get("lrp").value == pytest.approx(3 / 4)
     assert union.get("laece").value == pytest.approx(0.1)
 

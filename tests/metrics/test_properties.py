@@ -78,7 +78,7 @@ def test_the_order_of_detections_does_not_matter_where_confidences_differ(seed):
 def test_the_order_of_known_classes_does_not_matter(seed):
     scene = untied_scene(seed)
     turned = replace(scene, known_labels=scene.known_labels[::-1])
-    ours, others = (certify(*to_containers(s), n_resamples=0) for s in (scene, turned))
+    ours, others = (certify(*to_containers(s)[::-1], n_resamples=0) for s in (scene, turned))
     assert_same(by_key(ours), by_key(others))
     assert [each.as_json() for each in ours.thresholds] == [
         each.as_json() for each in others.thresholds[::-1]

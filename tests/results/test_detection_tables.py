@@ -9,13 +9,13 @@ from rich.console import Console
 from tests.results.method_records import record
 
 from incognita.results.analysis import BOTH_FAMILIES, Correlations, FamilyMean
+from incognita.results.evaluation import boxes_in_words
 from incognita.results.tables.detection import (
     correlation_table,
     coverage_table,
     detection_table,
     family_table,
     mixed_table,
-    thresholds_in_words,
 )
 
 NAN = math.nan
@@ -100,8 +100,8 @@ def test_what_auroc_cannot_see_stands_above_it():
     }
     text = printed(detection_table([record("msp", numbers)], ("near",)))
     head = text.partition("AUROC")[0]
-    assert "silent 12.3" in head
-    assert "missed 45.6" in head
+    assert "no prediction 12.3" in head
+    assert "undetected 45.6" in head
 
 
 def test_without_replicates_nothing_is_said_of_intervals():
@@ -196,9 +196,9 @@ def test_families_and_correlations_fit_every_screen(width):
 
 def test_thresholds_are_said_in_a_line():
     one = {"t*": {"policy": "f1", "per class": [0.5, 0.5], "chosen on": "validation"}}
-    assert thresholds_in_words(one) == ("boxes with confidence from t* = 0.500 on (f1, validation)")
+    assert boxes_in_words(one) == (", boxes with confidence ≥ t* = 0.500 (f1, validation)")
     several = {"t*": {"policy": "lrp", "per class": [0.25, None, 0.5], "chosen on": "test"}}
-    assert "t* = 0.250 to 0.500 on (lrp, test)" in thresholds_in_words(several)
-    assert thresholds_in_words({}) == ""
+    assert "t* = 0.250 to 0.500 (lrp, test)" in boxes_in_words(several)
+    assert boxes_in_words({}) == ""
     nothing = {"t*": {"policy": "lrp", "per class": [None], "chosen on": "test"}}
-    assert thresholds_in_words(nothing) == ""
+    assert boxes_in_words(nothing) == ""

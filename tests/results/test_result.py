@@ -71,7 +71,7 @@ def test_a_name_that_is_not_in_the_catalog_is_refused_with_a_suggestion():
 def test_a_value_that_is_missing_needs_a_reason():
     with pytest.raises(InvalidDataError) as caught:
         Result("lrp", "paper", "all", math.nan)
-    assert str(caught.value) == "lrp has no value and no reason; give one of them."
+    assert str(caught.value) == "lrp has neither a value nor a reason. Give one of them."
     assert Result("lrp", "paper", "all", math.nan, reason="no object").reason == "no object"
 
 
@@ -81,7 +81,7 @@ def test_a_value_that_is_missing_needs_a_reason():
         ({"author": "me"}, "unexpected keyword argument 'author'"),
         ({"value": "much"}, "could not convert string to float: 'much'"),
         ({"value": [1]}, "float() argument must be"),
-        ({"value": None}, "unknown_recall has no value and no reason; give one of them."),
+        ({"value": None}, "unknown_recall has neither a value nor a reason. Give one of them."),
         ({"metric": "unknown_recal"}, "Did you mean unknown_recall?"),
     ],
 )
@@ -89,7 +89,7 @@ def test_a_record_with_a_wrong_field_is_refused(changes, why):
     with pytest.raises(InvalidDataError) as caught:
         Result.from_json(RECORD | changes)
     sentence = str(caught.value)
-    assert sentence.startswith('This is not the record of a result: {"metric": "unknown_recal')
+    assert sentence.startswith('Expected the record of a result, got {"metric": "unknown_recal')
     assert why in sentence
 
 
@@ -98,14 +98,14 @@ def test_a_record_without_a_field_is_refused(name):
     record = {key: value for key, value in RECORD.items() if key != name}
     with pytest.raises(InvalidDataError) as caught:
         Result.from_json(record)
-    assert str(caught.value).endswith(f"(it has no {name}).")
+    assert str(caught.value).endswith(f"({name} is missing).")
 
 
 def test_the_record_of_a_measure_has_the_interval_of_its_replicates():
     measure = MetricValue(
         np.array([0.5, *np.linspace(0, 1, 101)]), {"objects": 4}, None, {"tau": 0.1}
     )
-    result = Result.from_measure("lrp", "paper", split="all", measure=measure, level=0.9)
+    result = Result.from_value("lrp", "paper", split="all", value=measure, level=0.9)
     assert (result.value, result.low, result.high) == (
         0.5,
         pytest.approx(0.05),
@@ -117,9 +117,9 @@ def test_the_record_of_a_measure_has_the_interval_of_its_replicates():
 
 def test_the_record_of_a_measure_without_replicates_or_value_has_no_interval():
     alone = MetricValue(np.array([0.5]), {})
-    assert math.isnan(Result.from_measure("lrp", "paper", split="all", measure=alone).low)
+    assert math.isnan(Result.from_value("lrp", "paper", split="all", value=alone).low)
     nothing = undefined("there is no object", {"objects": 0}, 5)
-    result = Result.from_measure("lrp", "paper", split="all", measure=nothing)
+    result = Result.from_value("lrp", "paper", split="all", value=nothing)
     assert result.as_json()["value"] is result.as_json()["high"] is None
     assert result.reason == "there is no object"
 

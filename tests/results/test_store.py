@@ -69,12 +69,12 @@ def test_a_name_cannot_leave_the_folder(tmp_path):
 
 def test_one_number_is_found_by_metric_and_split(result):
     assert result.get("auroc", "near").value == 0.9
-    with pytest.raises(KeyError, match="not given on 'far'; choose: near"):
+    with pytest.raises(KeyError, match=r"no value on 'far'\. Choose one of: near"):
         result.get("auroc", "far")
     with pytest.raises(KeyError, match="Did you mean auroc"):
         result.get("aurocc", "near")
 
 
 def test_something_else_is_refused():
-    with pytest.raises(InvalidDataError, match="not the record of a method"):
+    with pytest.raises(InvalidDataError, match="Expected the record of a method"):
         MethodResult.from_json({"format": "other"})

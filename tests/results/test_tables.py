@@ -122,7 +122,7 @@ def test_brackets_are_explained_only_where_there_are_some():
 
 @pytest.mark.parametrize("width", [60, 80, 110, 160])
 def test_every_convention_is_printed_however_narrow_the_screen(width):
-    certificate = certify(*to_containers(make_scene("all at once", 0)), n_resamples=5)
+    certificate = certify(*to_containers(make_scene("all at once", 0))[::-1], n_resamples=5)
     console = Console(width=width, color_system=None)
     table = certificate_table(certificate.results, width=width)
     with console.capture() as capture:
@@ -154,7 +154,7 @@ def test_no_result_gives_a_table_without_rows():
 
 
 def test_a_certificate_shows_every_metric_and_every_convention_once():
-    certificate = certify(*to_containers(make_scene("all at once", 0)), n_resamples=0)
+    certificate = certify(*to_containers(make_scene("all at once", 0))[::-1], n_resamples=0)
     rows = shown(certificate.table())
     titles = [row[0] for row in rows if row[0] and row[1]]
     emitted = dict.fromkeys(result.metric for result in certificate.results)

@@ -93,14 +93,10 @@ def fmiyc_command(
 
     Example: incognita build fmiyc --id voc --coco-annotations instances_val2017.json --out voc
     """
-    from incognita.cli import collect_garbage_again, import_everything_again
-
-    import_everything_again()
     from incognita.benchmarks.splits import fmiyc
     from incognita.benchmarks.splits.write import refuse_overwriting
     from incognita.errors import InvalidDataError
 
-    collect_garbage_again()
     if coco_annotations is None and openimages is None:
         raise InvalidDataError(
             "There is nothing to build from; give --coco-annotations, --openimages or both."
@@ -143,9 +139,6 @@ def splits_command(
 
     Example: incognita build splits --annotations val.json --rules mine.toml --out splits
     """
-    from incognita.cli import collect_garbage_again, import_everything_again
-
-    import_everything_again()
     from incognita.benchmarks.splits.build import (
         build_from_annotations,
         own_head,
@@ -153,7 +146,6 @@ def splits_command(
     )
     from incognita.benchmarks.splits.write import refuse_overwriting
 
-    collect_garbage_again()
     refuse_overwriting(out, annotations, candidates, ids, Path(rules))
     given = rules_with_ids(rules, ids)
     with steps_on_stderr() as on_step:
@@ -173,7 +165,7 @@ def splits_command(
 @contextmanager
 def steps_on_stderr() -> Iterator[Callable[[str], None]]:
     """Give a function that says what is being done: beside a spinner, or as a line of a log."""
-    from incognita.cli import stop_if_interrupted
+    from incognita.cli._terminal import stop_if_interrupted
 
     if not sys.stderr.isatty():
 
@@ -211,7 +203,7 @@ def _save(
 
 def _finish(builds: "Sequence[SplitBuild]", out: Path, *, as_json: bool) -> None:
     """Print what was built and leave with the exit code that belongs to it."""
-    from incognita.cli import IN_PART
+    from incognita.cli._terminal import IN_PART
 
     if as_json:
         sys.stdout.write(json.dumps([_summary(each) for each in builds], indent=1) + "\n")

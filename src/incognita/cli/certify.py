@@ -1,23 +1,19 @@
 """`incognita certify`: every metric of a detector from two COCO JSON files."""
 
-import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from incognita._version import __version__
+from incognita.cli._terminal import progress_on_stderr
 
 if TYPE_CHECKING:
-    from incognita.containers.boxes import BoxTruth, Detections
-    from incognita.evaluation.certify import Certificate
+    from incognita.results.certificate import Certificate
 
-
-Truth = Annotated[Path, typer.Option(help="COCO annotation file: what is really there.")]
-Found = Annotated[Path, typer.Option(help="COCO results file: what the detector found.")]
+Truth = Annotated[Path, typer.Option(help="COCO annotation file: the annotated objects.")]
+FoundPath = Annotated[Path, typer.Option(help="COCO results file: the detections.")]
 Known = Annotated[
     str | None,
     typer.Option(help="Known classes, separated by commas; every other category is unknown."),
@@ -29,8 +25,8 @@ ClassMap = Annotated[
 Tau = Annotated[
     float | None,
     typer.Option(
-        help="IoU from which LRP and calibration call a detection true; "
-        "by default each convention's own, which is 0.1 in the paper."
+        help="IoU from which LRP and calibration count a detection as true; "
+        "by default each convention's own, 0.1 in the paper."
     ),
 ]
 ScoreThreshold = Annotated[
@@ -45,16 +41,19 @@ Resamples = Annotated[
     int,
     typer.Option(min=0, max=100_000, help="Bootstrap replicates behind each interval; 0 for none."),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print the results as JSON instead of a table.")
 ]
-Out = Annotated[Path | None, typer.Option(help="Also write the results as JSON to this file.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Also save the results to this file: .json (default), .csv or .txt."),
+]
 
 
 def certify_command(
     truth: Truth,
-    detections: Found,
+    detections: FoundPath,
     known: Known = None,
     classes: ClassMap = None,
     tau: Tau = None,
@@ -64,18 +63,18 @@ def certify_command(
     as_json: AsJson = False,
     out: Out = None,
 ) -> None:
-    """Show what a detector knows, and what it does with what it does not know.
+    """Measure how a detector handles known and unknown objects.
 
     Example: incognita certify --truth gt.json --detections dets.json --known car,person,bicycle
     """
-    from incognita.cli import collect_garbage_again
-    from incognita.evaluation.certify import certify
+    from incognita.evaluation.certify import N_STEPS, certify
+    from incognita.formats import load_coco
+    from incognita.results.export import as_json_text
 
     refuse_overwriting(out, truth, detections, classes)
     names = None if known is None else [name.strip() for name in known.split(",") if name.strip()]
-    pair = read_pair(truth, detections, names, classes)
-    collect_garbage_again()
-    with steps_on_stderr() as on_step:
+    pair = load_coco(truth, detections, known=names, classes=classes)
+    with progress_on_stderr(n_steps=N_STEPS, first="matching") as (on_step, _):
         certificate = certify(
             *pair,
             tau=tau,
@@ -83,55 +82,19 @@ def certify_command(
             n_resamples=resamples,
             seed=seed,
             inputs={"incognita": __version__, "known": names}
-            | file_facts(truth=truth, detections=detections, classes=classes),
+            | file_hashes(truth=truth, detections=detections, classes=classes),
             on_step=on_step,
         )
     if out is not None:
         certificate.save(out)
     if as_json:
-        sys.stdout.write(json.dumps(certificate.as_json(), indent=1, allow_nan=False) + "\n")
+        sys.stdout.write(as_json_text(certificate))
     else:
         show(certificate)
 
 
-def read_pair(
-    truth: Path, detections: Path, known: list[str] | None, classes: Path | None
-) -> "tuple[Detections, BoxTruth]":
-    """Read both files under the class map or the list of known classes."""
-    from incognita.formats import load_detections, load_truth
-    from incognita.formats.class_roles import load_class_map
-
-    class_map = None if classes is None else load_class_map(classes)
-    annotated = load_truth(truth, class_map=class_map, known=known)
-    return load_detections(detections, annotated), annotated.truth
-
-
-@contextmanager
-def steps_on_stderr() -> Iterator[Callable[[str], None]]:
-    """Give a function that moves a progress bar, where somebody is there to see it."""
-    from incognita.cli import stop_if_interrupted
-
-    if not sys.stderr.isatty():
-        yield lambda _: stop_if_interrupted()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from incognita.evaluation.certify import N_STEPS
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("matching", total=N_STEPS)
-
-        def move(step: str) -> None:
-            stop_if_interrupted()
-            progress.update(task, description=step, advance=1)
-
-        yield move
-
-
 def show(certificate: "Certificate") -> None:
-    """Print the table, the thresholds and the notes."""
+    """Print the tables and the notes."""
     from rich.console import Console
     from rich.text import Text
 
@@ -142,7 +105,7 @@ def show(certificate: "Certificate") -> None:
         threshold_table,
     )
 
-    # a log or a pipe has no width of its own: give the table the room it needs
+    # a log or a pipe has no width of its own
     console = Console() if sys.stdout.isatty() else Console(width=WIDE)
     console.print(certificate_table(certificate.results, width=console.width))
     console.print(threshold_table(certificate.thresholds))
@@ -153,18 +116,18 @@ def show(certificate: "Certificate") -> None:
 
 
 def refuse_overwriting(out: Path | None, *inputs: Path | None) -> None:
-    """Refuse an output that is one of the inputs: it would be lost."""
+    """Raise if the output is one of the inputs, which would be lost."""
     from os.path import realpath  # resolve() raises where links go in a circle
 
     from incognita.errors import InvalidDataError
 
     for path in inputs:
         if out is not None and path is not None and realpath(out) == realpath(path):
-            raise InvalidDataError(f"--out {out} is one of the inputs; name another file.")
+            raise InvalidDataError(f"--out {out} is one of the inputs. Choose another file.")
 
 
-def file_facts(**paths: Path | None) -> dict[str, Any]:
-    """Give the name and hash of each file, so that a number can be traced to its input."""
+def file_hashes(**paths: Path | None) -> dict[str, Any]:
+    """Return the path and hash of each file, so that a number can be traced to its input."""
     from hashlib import file_digest
 
     metadata: dict[str, Any] = {}

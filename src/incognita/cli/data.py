@@ -63,13 +63,10 @@ def check_command(
 
     Example: incognita data check openood/cifar10 --data data
     """
-    from incognita.cli import DATA_MISSING, IN_PART, collect_garbage_again, import_everything_again
-
-    import_everything_again()
     from incognita.benchmarks import data_plan as planning
     from incognita.benchmarks.definition_files import find_definition
+    from incognita.cli._terminal import DATA_MISSING, IN_PART
 
-    collect_garbage_again()
     found = find_definition(benchmark)
     checked = planning.check(found, data)
     verdict = planning.verdict(checked)

@@ -1,23 +1,25 @@
-"""`incognita demo`: a detector certified, methods ranked, a detector tested, all embedded."""
+"""`incognita demo`: certify a detector, rank methods on a classifier and on a detector."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-# of each family some: the whole list is `--methods all`
-OF_BOXES = "msp, energy, gen, max-logit, mds, knn, ddu, vim, react, dice, dice+react, ash-s, lard"
+# some of each family; `--methods all` runs them all
+BOX_METHODS = (
+    "msp, energy, gen, max-logit, mds, knn, ddu, vim, react, dice, dice+react, ash-s, lard"
+)
 
 
 def demo_command(
-    out: Annotated[Path, typer.Option(help="Folder for what the demo writes.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the results of the demo.")] = Path("demo"),
     limit: Annotated[
-        int | None, typer.Option(min=100, help="At most so many images of each set of Terra.")
+        int | None, typer.Option(min=100, help="Maximum images per set of Terra.")
     ] = None,
 ) -> None:
     """Certify a simulated street detector, then rank methods on the embedded world Terra.
 
-    First on a classifier of pictures, then on a detector of objects in scenes.
+    First on a classifier of images, then on a detector of objects in scenes.
     """
     certify_street(out / "certificate.json")
     rank_on_terra(out, limit)
@@ -25,12 +27,12 @@ def demo_command(
 
 
 def certify_street(certificate: Path) -> None:
-    """A detector that meets animals and scooters it was never taught."""
+    """Certify a detector that meets animals and scooters it was not trained on."""
     from importlib.resources import as_file, files
 
     from incognita.cli.certify import certify_command
 
-    typer.echo("1. A street detector meets objects it was never taught: incognita certify")
+    typer.echo("1. A street detector meets objects it was not trained on: incognita certify")
     with as_file(files("incognita.benchmarks").joinpath("examples", "street")) as street:
         certify_command(
             truth=street / "truth.json",
@@ -42,21 +44,21 @@ def certify_street(certificate: Path) -> None:
 
 
 def rank_on_terra(out: Path, limit: int | None) -> None:
-    """A classifier of drawn shapes that meets shapes and pictures it was never taught."""
+    """Rank methods on a classifier that meets shapes and images it was not trained on."""
     from incognita.cli.run import run_command
 
-    typer.echo("2. A classifier meets pictures it was never taught: incognita run terra/standard")
+    typer.echo("2. A classifier meets images of unknown classes: incognita run terra/standard")
     run_command("terra/standard", methods="all", limit=limit, out=out)
 
 
 def find_on_terra(out: Path, limit: int | None) -> None:
-    """A detector of drawn objects that meets objects it was never taught."""
-    from incognita.cli import import_everything_again
-    from incognita.cli.run import run_command
-
-    import_everything_again()
+    """Rank methods on a detector that meets objects it was not trained on."""
     import torch
 
-    torch.set_num_threads(1)  # scenes are small: dealing a layer out takes longer than its work
-    typer.echo("\n3. A detector meets objects it was never taught: incognita run terra/detection")
-    run_command("terra/detection", methods=OF_BOXES, limit=limit, out=out)
+    from incognita.cli.run import run_command
+
+    torch.set_num_threads(
+        1
+    )  # scenes are small: sharing a layer among threads costs more than it saves
+    typer.echo("\n3. A detector meets objects of unknown classes: incognita run terra/detection")
+    run_command("terra/detection", methods=BOX_METHODS, limit=limit, out=out)

@@ -25,17 +25,13 @@ def list_command(
 
     Example: incognita list benchmarks 'openood/*'
     """
-    from incognita.cli import collect_garbage_again, import_everything_again
-
-    import_everything_again()
-    collect_garbage_again()
     listings = {Kind.METHODS: _methods, Kind.BENCHMARKS: _benchmarks, Kind.MODELS: _models}
     rows = list(listings[kind](pattern))
     width = max((len(name) for name, _ in rows), default=0)
     for name, line in rows:
         sys.stdout.write(f"{name:<{width}}  {line}\n".rstrip() + "\n")
     if not rows:
-        sys.stderr.write(f"incognita: none of the {kind.value} matches {pattern!r}.\n")
+        sys.stderr.write(f"incognita: no {kind.value} match {pattern!r}.\n")
 
 
 def _methods(pattern: str) -> Iterator[tuple[str, str]]:
@@ -57,7 +53,9 @@ def _models(pattern: str) -> Iterator[tuple[str, str]]:
     from incognita.models import MODELS
 
     for name in MODELS.names(pattern):
-        home = sys.modules[MODELS.get(name).__module__]  # a file each: it says what the model is
+        home = sys.modules[
+            MODELS.get(name).__module__
+        ]  # one file per model; its docstring describes it
         yield name, _first_line(home.__doc__)
     for name, line in FOREIGN_MODELS.items():
         if fnmatchcase(name, pattern):

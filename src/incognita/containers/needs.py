@@ -38,7 +38,7 @@ class ExtraOutput:
     """Something recorded in the pass beside logits, features and layers.
 
     Its columns are in `ClassifierOutputs.extra_outputs` under `f"{extra.key}/{column}"`.
-    `forwards` and `backwards` are the passes per image it costs beyond the one that gives the logits.
+    `forwards` and `backwards` are its passes per image beyond the one for the logits.
     """
 
     forwards: ClassVar[int] = 0

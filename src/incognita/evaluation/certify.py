@@ -1,18 +1,16 @@
-"""From detections and truth to a certificate: every metric, convention and split."""
+"""From truth and detections to a certificate: every metric, convention and split."""
 
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from typing import Any
 
 import numpy as np
 
 from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Role
-from incognita.errors import InvalidDataError, UnknownNameError, unknown_name
-from incognita.files import replacing
+from incognita.errors import InvalidDataError
 from incognita.metrics import calibration, conventions
 from incognita.metrics.intervals import bootstrap_weights
 from incognita.metrics.lrp import optimal_lrp
@@ -29,85 +27,20 @@ from incognita.metrics.suite import (
     open_set_codes,
     open_set_papers,
 )
+from incognita.results.certificate import Certificate
 from incognita.results.result import ClassThreshold, ConfidenceBin, Result
 from incognita.shapes import Bool
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 SPLITS = ("all", "known-only", "unknown-only")
 N_STEPS = len(SPLITS) * 5
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """What is known about a detector: results, thresholds, and what a reader must be told.
-
-    Args:
-        results: One record per metric, convention and split.
-        thresholds: The LRP-optimal confidence of each known class, on all images.
-        reliability: What detections of each confidence are worth, on all images; empty where
-            confidences are no probabilities.
-        notes: What was left out or looks wrong, in sentences.
-        inputs: What it was computed from: files, hashes, options.
-    """
-
-    results: tuple[Result, ...]
-    thresholds: tuple[ClassThreshold, ...]
-    reliability: tuple[ConfidenceBin, ...] = ()
-    notes: tuple[str, ...] = ()
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-
-    def get(self, metric: str, convention: str = "paper", *, split: str = "all") -> Result:
-        """Give one result."""
-        for result in self.results:
-            if (result.metric, result.convention, result.split) == (metric, convention, split):
-                return result
-        offered = {r.convention: r.split for r in self.results if r.metric == metric}
-        if not offered:
-            raise unknown_name("metric", metric, {r.metric for r in self.results})
-        wanted = f"{metric} in the convention {convention!r} on the split {split!r}"
-        where = ", ".join(sorted(offered))
-        raise UnknownNameError(
-            f"There is no {wanted}. It is given in: {where}; on: "
-            f"{', '.join(dict.fromkeys(r.split for r in self.results if r.metric == metric))}."
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """Give everything for a JSON file."""
-        return {
-            "results": [result.as_json() for result in self.results],
-            "thresholds": [each.as_json() for each in self.thresholds],
-            "reliability": [each.as_json() for each in self.reliability],
-            "notes": list(self.notes),
-            "inputs": dict(self.inputs),
-        }
-
-    def save(self, path: str | Path) -> None:
-        """Write everything as JSON; a file that is there is replaced as a whole or not at all."""
-        path = Path(path)
-        text = json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as unfinished:
-                unfinished.write_text(text)
-        except OSError as error:
-            shown = str(path) if len(str(path)) < 120 else f"{str(path)[:120]}…"
-            raise InvalidDataError(
-                f"{shown} cannot be written: {error.strerror}; name another file."
-            ) from error
-
-    def table(self) -> "RenderableType":
-        """Give the table that `rich` prints."""
-        from incognita.results.tables.certificate import certificate_table
-
-        return certificate_table(self.results)
-
-
 def certify(
-    detections: Detections,
-    truth: BoxTruth,
+    truth: BoxTruth | str | PathLike[str],
+    detections: Detections | str | PathLike[str],
     *,
+    known: Sequence[str] | None = None,
+    classes: str | PathLike[str] | None = None,
     tau: float | None = None,
     score_threshold: float | None = None,
     n_resamples: int = 200,
@@ -115,61 +48,99 @@ def certify(
     inputs: Mapping[str, Any] | None = None,
     on_step: Callable[[str], None] | None = None,
 ) -> Certificate:
-    """Measure a detector in every convention that is published, on every split of the images.
+    """Measure a detector in every published convention, on every split of the images.
 
     Args:
-        detections: What the detector found; it may cover fewer images than the truth.
-        truth: What is there, with known and unknown classes.
-        tau: IoU from which LRP and calibration call a detection true; by default each convention's
-            own (0.1 in the paper and SAOD, 0 in detection-calibration).
-        score_threshold: Detections below this confidence are left out first.
+        truth: The annotated objects, with known and unknown classes, or a COCO annotation file.
+        detections: The detections, possibly of fewer images, or a COCO results file.
+        known: For files: the known classes; every other category is unknown.
+        classes: For files: a class map (TOML) instead of `known`.
+        tau: IoU from which LRP and calibration count a detection as true; by default each
+            convention's own (0.1 in the paper and SAOD, 0 in detection-calibration).
+        score_threshold: Detections below this confidence are dropped first.
         n_resamples: Bootstrap replicates behind each interval; zero for none.
-        seed: Of the bootstrap.
-        inputs: Facts about the files, kept in the certificate.
-        on_step: Called with a word before each of the `N_STEPS` steps, for a progress bar.
+        seed: Random seed of the bootstrap.
+        inputs: Further entries of `Certificate.inputs`.
+        on_step: Called with a description before each of the `N_STEPS` steps.
 
     >>> from incognita.containers.classes import Classes
     >>> classes = Classes(("car", "unknown"))
     >>> truth = BoxTruth([1], [0, 2], [[0, 0, 9, 9], [20, 0, 29, 9]], [0, 1], classes)
     >>> found = Detections([1], [0, 1], [[20, 0, 29, 9]], [0.8], [0], classes)
-    >>> certify(found, truth, n_resamples=0).get("open_set_error").value
+    >>> certify(truth, found, n_resamples=0).get("open_set_error").value
     1.0
     """
-    _check_kinds(detections, truth)
+    _check_order(truth, detections)
+    if isinstance(truth, str | PathLike) or isinstance(detections, str | PathLike):
+        truth, detections = _load(truth, detections, known, classes)
+    elif known is not None or classes is not None:
+        raise InvalidDataError(
+            "`known` and `classes` need files, got containers. Their classes have roles already."
+        )
     _check(tau, score_threshold, truth)
     detections = detections.for_images(truth.image_ids)
     if score_threshold is not None:
         detections = detections[detections.confidence >= score_threshold]
-    evidence = MatchTables(detections, truth)
+    tables = MatchTables(detections, truth)
     results: list[Result] = []
     for split, keep in split_images(truth).items():
         weights = bootstrap_weights(truth.n_images, n_resamples=n_resamples, seed=seed, keep=keep)
         n_images = int(keep.sum())
-        for step in _steps(evidence, weights, split, tau, on_step):
-            results += [_record(m, c, split, measure, n_images) for m, c, measure in step]
+        for step in _steps(tables, weights, split, tau, on_step):
+            results += [_record(m, c, split, value, n_images) for m, c, value in step]
+    options = {
+        "tau": tau, "score_threshold": score_threshold, "resamples": n_resamples, "seed": seed
+    }  # fmt: skip
     return Certificate(
         tuple(results),
-        tuple(class_thresholds(evidence, tau)),
-        tuple(confidence_bins(evidence, tau)),
+        tuple(class_thresholds(tables, tau)),
+        tuple(confidence_bins(tables, tau)),
         tuple(_notes(detections, truth)),
-        {"tau": tau, "score_threshold": score_threshold, "resamples": n_resamples, "seed": seed}
-        | dict(inputs or {}),
+        options | dict(inputs or {}),
     )
 
 
-def _record(
-    metric: str, convention: str, split: str, measure: MetricValue, n_images: int
-) -> Result:
-    """Make a result; nothing is claimed of no image, and no certainty of a single one."""
+def _check_order(truth: object, detections: object) -> None:
+    if isinstance(truth, Detections) or isinstance(detections, BoxTruth):
+        raise InvalidDataError(
+            "Expected the truth first and then the detections, got the reverse. Write "
+            "certify(truth, detections)."
+        )
+    for given, kind in ((truth, BoxTruth), (detections, Detections)):
+        if not isinstance(given, kind | str | PathLike):
+            raise InvalidDataError(
+                f"Expected {kind.__name__} or the path of a COCO file, got a "
+                f"{type(given).__name__}. Load files with incognita.load_coco."
+            )
+
+
+def _load(
+    truth: BoxTruth | str | PathLike[str],
+    detections: Detections | str | PathLike[str],
+    known: Sequence[str] | None,
+    classes: str | PathLike[str] | None,
+) -> tuple[BoxTruth, Detections]:
+    from incognita.formats import load_coco
+
+    if not isinstance(truth, str | PathLike) or not isinstance(detections, str | PathLike):
+        raise InvalidDataError(
+            f"Expected two files or two containers, got a {type(truth).__name__} and a "
+            f"{type(detections).__name__}. Load both with incognita.load_coco."
+        )
+    return load_coco(truth, detections, known=known, classes=classes)
+
+
+def _record(metric: str, convention: str, split: str, value: MetricValue, n_images: int) -> Result:
+    """Make a result: undefined without images, without an interval for a single one."""
     if n_images == 0:
-        measure = undefined("no image is in this split", measure.support)
+        value = undefined("no image is in this split", value.support)
     elif n_images == 1:
-        measure = replace(measure, values=measure.values[:1])
-    return Result.from_measure(metric, convention, split=split, measure=measure)
+        value = replace(value, values=value.values[:1])
+    return Result.from_value(metric, convention, split=split, value=value)
 
 
 def split_images(truth: BoxTruth) -> dict[str, Bool[np.ndarray, "images"]]:
-    """All images, those with known objects only, and those with unknown objects only.
+    """Select all images, those with known objects only, and those with unknown objects only.
 
     Ammar et al., 2024, section 3.1. An image without any object is in neither of the pure splits.
     """
@@ -181,7 +152,7 @@ def split_images(truth: BoxTruth) -> dict[str, Bool[np.ndarray, "images"]]:
 
 
 def _steps(
-    evidence: MatchTables,
+    tables: MatchTables,
     weights: Weights,
     split: str,
     tau: float | None,
@@ -189,11 +160,11 @@ def _steps(
 ) -> Iterator[Named]:
     is_unknown_only = split == "unknown-only"
     steps: dict[str, Callable[[], Named]] = {
-        "closed set": lambda: closed_set(evidence, weights),
-        "open set": lambda: open_set_papers(evidence, weights, unknown_only=is_unknown_only),
-        "open set, public codes": lambda: open_set_codes(evidence, weights),
-        "LRP": lambda: localization_recall_precision(evidence, weights, tau=tau),
-        "calibration": lambda: calibrated(evidence, weights, tau=tau),
+        "closed set": lambda: closed_set(tables, weights),
+        "open set": lambda: open_set_papers(tables, weights, unknown_only=is_unknown_only),
+        "open set, public codes": lambda: open_set_codes(tables, weights),
+        "LRP": lambda: localization_recall_precision(tables, weights, tau=tau),
+        "calibration": lambda: calibrated(tables, weights, tau=tau),
     }
     for name, step in steps.items():
         if on_step is not None:
@@ -201,75 +172,69 @@ def _steps(
         yield step()
 
 
-def _paper_table(evidence: MatchTables, tau: float | None) -> MatchTable:
-    return evidence.table(
+def _paper_table(tables: MatchTables, tau: float | None) -> MatchTable:
+    return tables.table(
         conventions.PAPER, conventions.PAPER_CALIBRATION.tau if tau is None else tau
     )
 
 
-def class_thresholds(evidence: MatchTables, tau: float | None) -> Iterator[ClassThreshold]:
-    """The LRP-optimal threshold of each known class, as the paper defines LRP."""
-    table = _paper_table(evidence, tau)
-    best = optimal_lrp(table, evidence.n_known)
-    n_truth = table.n_truth(every_image_once(table.n_images))[: evidence.n_known, 0]
-    names = evidence.truth.classes.known_names
+def class_thresholds(tables: MatchTables, tau: float | None) -> Iterator[ClassThreshold]:
+    """Yield the LRP-optimal threshold of each known class, as the paper defines LRP."""
+    table = _paper_table(tables, tau)
+    best = optimal_lrp(table, tables.n_known)
+    n_truth = table.n_truth(every_image_once(table.n_images))[: tables.n_known, 0]
+    names = tables.truth.classes.known_names
     for name, lrp, at, n in zip(names, best.per_class, best.thresholds, n_truth, strict=True):
         yield ClassThreshold(name, float(at), float(lrp), int(n), float(table.thresholds[0]))
 
 
-def confidence_bins(evidence: MatchTables, tau: float | None) -> Iterator[ConfidenceBin]:
-    """The reliability diagram of all known-class detections, in ten bins."""
-    table = _paper_table(evidence, tau)
-    diagram = calibration.reliability_of(table, evidence.n_known)
+def confidence_bins(tables: MatchTables, tau: float | None) -> Iterator[ConfidenceBin]:
+    """Yield the reliability diagram of all known-class detections, in ten bins."""
+    table = _paper_table(tables, tau)
+    diagram = calibration.reliability_of(table, tables.n_known)
     if diagram is None:
         return
     for low, high, confidence, quality, n in zip(*diagram, strict=True):
         yield ConfidenceBin(float(low), float(high), float(confidence), float(quality), int(n))
 
 
-def _check_kinds(detections: object, truth: object) -> None:
-    if not isinstance(detections, Detections) or not isinstance(truth, BoxTruth):
-        raise InvalidDataError(
-            f"certify takes Detections and then a BoxTruth, but {type(detections).__name__} and "
-            f"{type(truth).__name__} came; `load_truth(...).truth` is a BoxTruth."
-        )
-
-
 def _check(tau: float | None, score_threshold: float | None, truth: BoxTruth) -> None:
     if tau is not None and not 0 <= tau < 1:
-        raise InvalidDataError(f"tau must be at least 0 and below 1, but it is {tau}.")
-    if score_threshold is not None and math.isnan(score_threshold):
-        raise InvalidDataError("score_threshold must be a number, but it is NaN.")
-    if score_threshold is not None and math.isinf(score_threshold):
-        raise InvalidDataError(f"score_threshold must be finite, but it is {score_threshold}.")
+        raise InvalidDataError(f"Expected tau from 0 to below 1, got {tau}.")
+    if score_threshold is not None and not math.isfinite(score_threshold):
+        raise InvalidDataError(f"Expected a finite score_threshold, got {score_threshold}.")
     if not truth.n_images:
-        raise InvalidDataError("The truth lists no image; there is nothing to certify.")
+        raise InvalidDataError(
+            "Expected a truth with images, got none. There is nothing to certify."
+        )
     if not truth.classes.n_known:
-        raise InvalidDataError("No class is known; name at least one known class.")
+        raise InvalidDataError(
+            "Expected at least one known class, got none. Name some."
+        )
 
 
 def _notes(detections: Detections, truth: BoxTruth) -> Iterator[str]:
-    """What a reader of the numbers must be told."""
+    """Yield notes for the reader."""
     roles = {role: detections.classes.has_role(role)[detections.class_ids] for role in Role}
     if not len(detections):
-        yield "There is no detection at all; every recall is 0 and every precision undefined."
+        yield "There are no detections: every recall is 0 and every precision is undefined."
     elif not roles[Role.UNKNOWN].any() and truth.is_unknown.any():
         yield (
-            "No detection carries the label unknown: P_U is undefined and R_U is 0. If the "
-            "detector has such a label, name it in the class map."
+            "No detection has the label unknown: P_U is undefined and R_U is 0. If the detector "
+            "has such a label, name it in the class map."
         )
     if not truth.is_unknown.any():
-        yield "No object is unknown: open-set metrics say nothing about this detector."
-    n_silent = int((np.diff(detections.offsets) == 0).sum())
-    if len(detections) and 2 * n_silent > truth.n_images:
-        yield f"{n_silent} of {truth.n_images} images have no detection; were all looked at?"
+        yield "No object is unknown: the open-set metrics do not apply."
+    n_without = int((np.diff(detections.offsets) == 0).sum())
+    if len(detections) and 2 * n_without > truth.n_images:
+        yield f"{n_without} of {truth.n_images} images have no detection. Is the file complete?"
     if len(detections) and not 0 <= detections.confidence.min() <= detections.confidence.max() <= 1:
-        yield "Confidences leave 0 to 1: calibration is undefined where such detections count."
+        yield "Some confidences are outside 0 to 1: calibration is undefined where they count."
     if (n := int(roles[Role.IGNORED].sum())) > 0:
-        yield f"{n} detections of ignored classes were set aside."
+        yield f"{n} detections of ignored classes were left out."
     no_truth = set(truth.classes.known_names) - {
         truth.classes.names[k] for k in np.unique(truth.class_ids)
     }
     if no_truth:
         shown = ", ".join(sorted(no_truth)[:5]) + (", …" if len(no_truth) > 5 else "")
-        yield f"Known classes without any object: {shown} ({len(no_truth)} in all)."
+        yield f"Known classes without objects: {shown} ({len(no_truth)} in total)."

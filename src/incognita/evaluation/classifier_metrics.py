@@ -14,8 +14,8 @@ from incognita.metrics.intervals import bootstrap_weights
 from incognita.metrics.measure import MetricValue, undefined
 from incognita.metrics.ranking import RankingReplicates, ranking_replicates
 from incognita.metrics.selective import aurc
-from incognita.results.result import Result
-from incognita.results.scored_sets import (
+from incognita.results.result import FULL_SPECTRUM, Result, Split
+from incognita.results.score_tables import (
     KNOWN,
     SHIFTED,
     Measured,
@@ -36,17 +36,16 @@ RANKED = (
     "detection_error",
     "detection_error_at_95_known_recall",
 )
-FULL_SPECTRUM = "full-spectrum "
-MISTAKES = "misclassified"
+MISTAKES = Split("misclassified")
 
 
 def draw(sets: Sequence[ScoredSet], *, n_resamples: int, seed: int) -> dict[str, np.ndarray]:
     """Draw the images of every set once; the seed of a set depends on its name alone."""
     return {
-        each.name: bootstrap_weights(
-            len(each), n_resamples=n_resamples, seed=seed + crc32(each.name.encode())
+        scored.name: bootstrap_weights(
+            len(scored), n_resamples=n_resamples, seed=seed + crc32(scored.name.encode())
         )
-        for each in sets
+        for scored in sets
     }
 
 
@@ -59,20 +58,20 @@ def measure_unknown(
 ) -> dict[str, Measured]:
     """Measure every method on every unknown set and on the mean of each group of sets.
 
-    Groups are unweighted means over their sets, as OpenOOD averages them.
+    Groups are unweighted means over their sets, as in OpenOOD.
     """
     known = known_sets(sets, with_shifted=with_shifted)
-    prefix = FULL_SPECTRUM if with_shifted else ""
+    setting = FULL_SPECTRUM if with_shifted else None
     measured: dict[str, Measured] = {method: {} for method in scores}
-    groups: dict[str, list[str]] = {}
-    for each in (one for one in sets if one.is_unknown and len(one)):
-        rows = [*known, each]
-        counts = np.concatenate([weights[one.name] for one in rows])  # shared by all methods
-        is_unknown = np.repeat([one.is_unknown for one in rows], [len(one) for one in rows])
-        split = f"{prefix}{each.group}/{each.name}"
-        groups.setdefault(f"{prefix}{each.group}", []).append(split)
+    groups: dict[Split, list[Split]] = {}
+    for unknown in (scored for scored in sets if scored.is_unknown and len(scored)):
+        rows = [*known, unknown]
+        counts = np.concatenate([weights[part.name] for part in rows])  # shared by all methods
+        is_unknown = np.repeat([part.is_unknown for part in rows], [len(part) for part in rows])
+        split = Split(unknown.group, unknown.name, setting)
+        groups.setdefault(Split(unknown.group, setting=setting), []).append(split)
         for method, mine in scores.items():
-            column = np.concatenate([mine[one.name] for one in rows])
+            column = np.concatenate([mine[part.name] for part in rows])
             ranked = ranking_replicates(column, is_unknown, counts)
             measured[method] |= {(m, split): getattr(ranked, m) for m in RANKED}
     for values in measured.values():
@@ -81,14 +80,14 @@ def measure_unknown(
     return measured
 
 
-def _mean(values: Measured, metric: str, splits: Sequence[str]) -> Replicates:
+def _mean(values: Measured, metric: str, splits: Sequence[Split]) -> Replicates:
     return np.asarray(np.mean([values[metric, split] for split in splits], axis=0))
 
 
 def measure_mistakes(
     sets: Sequence[ScoredSet], scores: Mapping[str, Scores], weights: Mapping[str, np.ndarray]
 ) -> dict[str, Measured]:
-    """Measure how well each score tells wrong answers on known images (FACETS, table VII)."""
+    """Measure how well each score detects misclassified known images (FACETS, table VII)."""
     (test,) = known_sets(sets)
     is_wrong = _is_wrong(test)
     if is_wrong is None or is_wrong.all() or not is_wrong.any():
@@ -110,47 +109,46 @@ def _is_wrong(known: ScoredSet) -> np.ndarray | None:
 def accuracy_results(
     sets: Sequence[ScoredSet], weights: Mapping[str, np.ndarray]
 ) -> Iterator[Result]:
-    """Give the accuracy on known images, on each shifted set, and on all of them together."""
-    named = {
-        (KNOWN if s.group == KNOWN else f"shifted/{s.name}"): [s]
-        for s in known_sets(sets, with_shifted=True)
+    """Compute the accuracy on known images, on each shifted set, and on all of them together."""
+    parts_of = {
+        Split(KNOWN) if scored.group == KNOWN else Split(SHIFTED, scored.name): [scored]
+        for scored in known_sets(sets, with_shifted=True)
     }
-    if any(each.group == SHIFTED for each in sets):
-        named[f"{FULL_SPECTRUM}known"] = known_sets(sets, with_shifted=True)
-    for split, parts in named.items():
-        wrong = [_is_wrong(each) for each in parts]
-        n = sum(len(each) for each in parts)
-        if any(each is None for each in wrong) or not n:
-            measure = undefined("the images have no true class", {"images": n})
-        else:
-            counts = np.concatenate([weights[each.name] for each in parts])
-            right = ~np.concatenate([each for each in wrong if each is not None])
-            weighted = right.astype(np.float64) @ counts
-            measure = MetricValue(weighted / counts.sum(axis=0, dtype=np.float64), {"images": n})
-        yield Result.from_measure("accuracy", "paper", split=split, measure=measure)
+    if any(scored.group == SHIFTED for scored in sets):
+        parts_of[Split(KNOWN, setting=FULL_SPECTRUM)] = known_sets(sets, with_shifted=True)
+    for split, parts in parts_of.items():
+        value = _accuracy(parts, weights)
+        yield Result.from_value("accuracy", "paper", split=split, value=value)
+
+
+def _accuracy(parts: Sequence[ScoredSet], weights: Mapping[str, np.ndarray]) -> MetricValue:
+    wrong = [_is_wrong(scored) for scored in parts]
+    support = {"images": sum(len(scored) for scored in parts)}
+    if any(is_wrong is None for is_wrong in wrong) or not support["images"]:
+        return undefined("the images have no true class", support)
+    counts = np.concatenate([weights[scored.name] for scored in parts])
+    right = ~np.concatenate([is_wrong for is_wrong in wrong if is_wrong is not None])
+    weighted = right.astype(np.float64) @ counts
+    return MetricValue(weighted / counts.sum(axis=0, dtype=np.float64), support)
 
 
 def as_results(measured: Measured, sets: Sequence[ScoredSet]) -> Iterator[Result]:
-    """Turn values with their replicates into records."""
+    """Convert values with their replicates to records."""
     for (metric, split), values in measured.items():
         support = _support(split, sets)
         if support.get("unknown images", 2) <= support.get("sets", 1):
-            values = values[:1]  # a single image, drawn again and again, would look certain
-        yield Result.from_measure(
-            metric, "paper", split=split, measure=MetricValue(values, support)
-        )
+            values = values[:1]  # resampling a single image would look certain
+        yield Result.from_value(metric, "paper", split=split, value=MetricValue(values, support))
 
 
-def _support(split: str, sets: Sequence[ScoredSet]) -> dict[str, int]:
-    """How many images stand behind a split."""
+def _support(split: Split, sets: Sequence[ScoredSet]) -> dict[str, int]:
+    """Count the images behind a split."""
     if split == MISTAKES:
-        return {"images": sum(len(each) for each in known_sets(sets))}
-    bare = split.removeprefix(FULL_SPECTRUM)
-    known = known_sets(sets, with_shifted=split != bare)
-    group, _, name = bare.partition("/")
-    unknown = [s for s in sets if s.group == group and name in ("", s.name)]
+        return {"images": sum(len(scored) for scored in known_sets(sets))}
+    known = known_sets(sets, with_shifted=split.setting is not None)
+    unknown = [s for s in sets if s.group == split.group and split.set in (None, s.name)]
     return {
-        "known images": sum(len(each) for each in known),
-        "unknown images": sum(len(each) for each in unknown),
+        "known images": sum(len(scored) for scored in known),
+        "unknown images": sum(len(scored) for scored in unknown),
         "sets": len(unknown),
     }

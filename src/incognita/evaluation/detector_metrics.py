@@ -1,14 +1,13 @@
-"""From boxes, decisions and truth to numbers: the two families of metrics on every set.
+"""Measures of a detector: the two families of metrics on every set.
 
-AUROC and FPR treat every kept box on known images as known and every one on unknown images as
-unknown; they see neither the objects nor what was never found. The open-set metrics compare boxes,
+AUROC and FPR take every scored box on known images as known and every one on unknown images as
+unknown; they see neither the objects nor what was not detected. The open-set metrics compare boxes,
 some of them called unknown, with real objects. Both are resampled over images, with the same draw
 for all methods.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import NamedTuple
 from zlib import crc32
 
@@ -33,57 +32,29 @@ from incognita.metrics.suite import (
     open_set_of_code,
     open_set_papers,
 )
-from incognita.results.scored_sets import KNOWN, MIXED, SHIFTED
+from incognita.results.result import Split
+from incognita.results.score_tables import KNOWN, MIXED, SHIFTED, DetectedSet
 from incognita.shapes import Bool, Float, Float64, Int
 
 
-@dataclass(frozen=True, eq=False)
-class DetectedSet:
-    """One data set as a detector saw it.
-
-    Args:
-        name: Its name in the benchmark.
-        group: `known`, the group of unknown sets it belongs to, or `mixed`.
-        found: Every box the rules kept, in the classes of the truth.
-        truth: What is in the images that could be read.
-        is_kept: Which boxes reach the confidence threshold t*: only these are scored.
-    """
-
-    name: str
-    group: str
-    found: Detections
-    truth: BoxTruth
-    is_kept: Bool[np.ndarray, "boxes"]
-
-    @cached_property
-    def kept(self) -> Detections:
-        """The boxes that methods score."""
-        return self.found[self.is_kept]
-
-    @property
-    def n_images(self) -> int:
-        """How many images could be read."""
-        return self.truth.n_images
-
-
 def align_classes(truth: BoxTruth, detections: Detections) -> Detections:
-    """Give detections in the class list of the truth, which begins with the known classes."""
+    """Return the detections with the class list of the truth, whose first classes are known."""
     known = detections.classes.names
     if truth.classes.names[: len(known)] != known or truth.classes.n_known != len(known):
         raise InvalidDataError(
-            f"The truth knows the classes {list(truth.classes.known_names)}, but the detector "
-            f"{list(known)}; give both the same known classes in the same order."
+            f"Expected the known classes of the truth, {list(truth.classes.known_names)}, got "
+            f"{list(known)} of the detector. Give both the same classes in the same order."
         )
     if not truth.classes.has_role(Role.UNKNOWN).any():
         raise InvalidDataError(
-            "The truth has no unknown class, so that no box could be called unknown; add one to "
-            "its classes, if need be without objects."
+            "The truth has no unknown class, so no box could be called unknown. Add one to its "
+            "classes, even without objects."
         )
     return replace(detections, classes=truth.classes)
 
 
 def relabel_unknown(detections: Detections, is_unknown: Bool[np.ndarray, "boxes"]) -> Detections:
-    """Give some boxes the label unknown: any class with that role stands for all of them."""
+    """Relabel boxes as unknown, with the first class of that role."""
     unknown = int(np.flatnonzero(detections.classes.has_role(Role.UNKNOWN))[0])
     return replace(detections, class_ids=np.where(is_unknown, unknown, detections.class_ids))
 
@@ -91,8 +62,8 @@ def relabel_unknown(detections: Detections, is_unknown: Bool[np.ndarray, "boxes"
 def labelled_by_logits(detections: Detections) -> tuple[Detections, Bool[np.ndarray, "boxes"]]:
     """Label boxes as FMIYC's code does: by the largest logit, with its softmax as confidence.
 
-    The logit of background takes part, where there is one; the second value says for which boxes
-    it is the largest: that code gives them the index of the unknown class, whatever tau.
+    The background logit takes part, if there is one; the second value marks the boxes for which it
+    is the largest: that code labels them unknown, whatever tau.
     """
     logits: Float[np.ndarray, "boxes columns"] = detections.logits.astype(np.float64)
     n_known = logits.shape[1]
@@ -111,7 +82,7 @@ def labelled_by_logits(detections: Detections) -> tuple[Detections, Bool[np.ndar
 def true_labels(
     found: Detections, truth: BoxTruth
 ) -> tuple[Int[np.ndarray, "boxes"], Bool[np.ndarray, "boxes"]]:
-    """Give each box the class of the known object it found, and say which boxes found one."""
+    """Return the class of the known object each box matches, and which boxes match one."""
     table = match(found, truth, convention=conventions.COCO, class_wise=False)
     is_hit = table.is_true_positive()
     labels = found.class_ids.copy()
@@ -119,17 +90,18 @@ def true_labels(
     return labels, is_hit & (labels < truth.classes.n_known)
 
 
-Key = tuple[str, str, str]  # metric, convention, split
+Key = tuple[str, str, Split]  # metric, convention, split
 Measures = dict[Key, MetricValue]
 PAPER, FMIYC = "paper", "fmiyc"
+_SHARED_SUPPORT = ("known boxes", "known images")
 _FMIYC_CODE = next(code for code in PUBLIC_CODES if code.name == FMIYC)
 NO_BOX = "no box reaches the confidence threshold"
 
 
 class ThresholdedScores(NamedTuple):
-    """The scores of one method on every set, and the two thresholds they are decided by.
+    """The scores of one method on every set, and the two thresholds applied to them.
 
-    `tau` is the one asked for; `gaussian` that of FMIYC's code, for the numbers under its name.
+    `tau` is the chosen threshold; `gaussian` that of FMIYC's code, for the numbers under its name.
     """
 
     scores: Mapping[str, Float64[np.ndarray, "boxes"]]
@@ -142,50 +114,50 @@ def draw_images(
 ) -> dict[str, np.ndarray]:
     """Draw the images of every set once; the seed of a set depends on its name alone."""
     return {
-        each.name: bootstrap_weights(
-            each.n_images, n_resamples=n_resamples, seed=seed + crc32(each.name.encode())
+        seen.name: bootstrap_weights(
+            seen.n_images, n_resamples=n_resamples, seed=seed + crc32(seen.name.encode())
         )
-        for each in sets
+        for seen in sets
     }
 
 
 def measure_detector(sets: Sequence[DetectedSet], weights: Mapping[str, np.ndarray]) -> Measures:
     """Measure what no method changes: average precision of the known classes on known images."""
-    (test,) = [each for each in sets if each.group == KNOWN]
-    evidence = MatchTables(test.found, test.truth)
+    (test,) = [seen for seen in sets if seen.group == KNOWN]
+    tables = MatchTables(test.found, test.truth)
     return {
-        (metric, convention, KNOWN): _without_false_certainty(measure)
-        for metric, convention, measure in closed_set(evidence, weights[test.name])
+        (metric, convention, Split(KNOWN)): _without_false_certainty(value)
+        for metric, convention, value in closed_set(tables, weights[test.name])
     }
 
 
 def measure_method(
-    sets: Sequence[DetectedSet], decided: ThresholdedScores, weights: Mapping[str, np.ndarray]
+    sets: Sequence[DetectedSet], thresholded: ThresholdedScores, weights: Mapping[str, np.ndarray]
 ) -> Measures:
     """Measure one method on every set, and the mean of each group of sets."""
     measures: Measures = {}
-    (test,) = [each for each in sets if each.group == KNOWN]
-    unknown = [each for each in sets if each.group not in (KNOWN, SHIFTED, MIXED)]
-    for each in unknown:
-        for metric, measure in _ranked(test, each, decided, weights):
-            measures[metric, PAPER, _split_of(each)] = measure
-    for each in (one for one in sets if one.group != MIXED):
-        measures |= _open_set(each, decided, _split_of(each), weights[each.name])
-    for each in (one for one in sets if one.group == MIXED):
-        measures |= _mixed(each, decided, weights[each.name])
-    for group in dict.fromkeys(each.group for each in unknown):
+    (test,) = [seen for seen in sets if seen.group == KNOWN]
+    unknown = [seen for seen in sets if seen.group not in (KNOWN, SHIFTED, MIXED)]
+    for seen in unknown:
+        for metric, value in _ranked(test, seen, thresholded, weights):
+            measures[metric, PAPER, _split_of(seen)] = value
+    for seen in (part for part in sets if part.group != MIXED):
+        measures |= _open_set(seen, thresholded, _split_of(seen), weights[seen.name])
+    for seen in (part for part in sets if part.group == MIXED):
+        measures |= _mixed(seen, thresholded, weights[seen.name])
+    for group in dict.fromkeys(seen.group for seen in unknown):
         measures |= _group_means(measures, group)
-    return {key: _without_false_certainty(measure) for key, measure in measures.items()}
+    return {key: _without_false_certainty(value) for key, value in measures.items()}
 
 
-def _split_of(each: DetectedSet) -> str:
-    return KNOWN if each.group == KNOWN else f"{each.group}/{each.name}"
+def _split_of(seen: DetectedSet) -> Split:
+    return Split(KNOWN) if seen.group == KNOWN else Split(seen.group, seen.name)
 
 
 def _ranked(
     test: DetectedSet,
     unknown: DetectedSet,
-    decided: ThresholdedScores,
+    thresholded: ThresholdedScores,
     weights: Mapping[str, np.ndarray],
 ) -> Iterator[tuple[str, MetricValue]]:
     pair = (test, unknown)
@@ -200,29 +172,31 @@ def _ranked(
         for metric in RANKED:
             yield metric, undefined(f"{NO_BOX} on the {where} images", support)
         return
-    scores = np.concatenate([decided.scores[each.name] for each in pair])
-    is_unknown = np.repeat([False, True], [len(each.kept) for each in pair])
-    counts = np.concatenate([weights[e.name][e.kept.image_index] for e in pair])
+    scores = np.concatenate([thresholded.scores[seen.name] for seen in pair])
+    is_unknown = np.repeat([False, True], [len(seen.kept) for seen in pair])
+    counts = np.concatenate([weights[seen.name][seen.kept.image_index] for seen in pair])
     ranked = ranking_replicates(scores, is_unknown, counts)
     for metric in RANKED:
         yield metric, MetricValue(getattr(ranked, metric), support)
 
 
 def _open_set(
-    each: DetectedSet, decided: ThresholdedScores, split: str, weights: np.ndarray
+    seen: DetectedSet, thresholded: ThresholdedScores, split: Split, weights: np.ndarray
 ) -> Measures:
-    """Open-set metrics as the paper defines them, and as FMIYC's own code computes them."""
-    paper, code = _evidence(each, decided)
-    named = [*core_open_set(paper, weights), *open_set_of_code(_FMIYC_CODE, code, weights)]
-    return {(metric, convention, split): measure for metric, convention, measure in named}
+    """Measure the open-set metrics of the paper, and those of FMIYC's own code."""
+    paper, code = _match_tables(seen, thresholded)
+    values = [*core_open_set(paper, weights), *open_set_of_code(_FMIYC_CODE, code, weights)]
+    return {(metric, convention, split): value for metric, convention, value in values}
 
 
-def _evidence(each: DetectedSet, decided: ThresholdedScores) -> tuple[MatchTables, MatchTables]:
-    """Match the boxes as they are decided, and as FMIYC's code labels and decides them."""
-    score = decided.scores[each.name]
-    ours = relabel_unknown(each.kept, decided.tau.is_unknown(score))
-    theirs = _as_fmiyc(each.kept, decided.gaussian, score)
-    return MatchTables(ours, each.truth), MatchTables(theirs, each.truth)
+def _match_tables(
+    seen: DetectedSet, thresholded: ThresholdedScores
+) -> tuple[MatchTables, MatchTables]:
+    """Match the boxes as thresholded by tau, and as FMIYC's code labels and thresholds them."""
+    score = thresholded.scores[seen.name]
+    ours = relabel_unknown(seen.kept, thresholded.tau.is_unknown(score))
+    theirs = _as_fmiyc(seen.kept, thresholded.gaussian, score)
+    return MatchTables(ours, seen.truth), MatchTables(theirs, seen.truth)
 
 
 def _as_fmiyc(kept: Detections, tau: UnknownThreshold, score: np.ndarray) -> Detections:
@@ -230,44 +204,44 @@ def _as_fmiyc(kept: Detections, tau: UnknownThreshold, score: np.ndarray) -> Det
     return relabel_unknown(labelled, tau.is_unknown(score) | is_background)
 
 
-def _mixed(each: DetectedSet, decided: ThresholdedScores, weights: np.ndarray) -> Measures:
-    """Open-set metrics on all images, those with known and those with unknown objects only."""
+def _mixed(seen: DetectedSet, thresholded: ThresholdedScores, weights: np.ndarray) -> Measures:
+    """Measure open-set metrics on all images, on known-only and on unknown-only images."""
     measures: Measures = {}
-    paper, code = _evidence(each, decided)  # matched once: a split is a choice of image weights
-    for name, keep in split_images(each.truth).items():
+    paper, code = _match_tables(seen, thresholded)  # once: a split is a choice of image weights
+    for name, keep in split_images(seen.truth).items():
         only = np.where(keep[:, None], weights, 0).astype(np.float32)
         papers = open_set_papers(paper, only, unknown_only=name == "unknown-only")
-        for metric, convention, measure in [*papers, *open_set_of_code(_FMIYC_CODE, code, only)]:
+        for metric, convention, value in [*papers, *open_set_of_code(_FMIYC_CODE, code, only)]:
             if not keep.any():
-                measure = undefined("no image is in this split", {"images": 0})
-            measures[metric, convention, f"{each.name}/{name}"] = measure
+                value = undefined("no image is in this split", {"images": 0})
+            measures[metric, convention, Split(seen.name, name)] = value
     return measures
 
 
 def _group_means(measures: Measures, group: str) -> Measures:
-    """Average each metric over the sets of a group, each set counting the same."""
+    """Average each metric over the sets of a group, with equal weights."""
     parts: dict[tuple[str, str], list[MetricValue]] = {}
-    for (metric, convention, split), measure in measures.items():
-        if split.startswith(f"{group}/"):
-            parts.setdefault((metric, convention), []).append(measure)
-    return {(m, convention, group): _mean(each) for (m, convention), each in parts.items()}
+    for (metric, convention, split), value in measures.items():
+        if split.group == group and split.set is not None:
+            parts.setdefault((metric, convention), []).append(value)
+    return {(m, convention, Split(group)): _mean(v) for (m, convention), v in parts.items()}
 
 
 def _mean(parts: Sequence[MetricValue]) -> MetricValue:
     support = {"sets": len(parts)}
     for name in dict.fromkeys(name for part in parts for name in part.support):
         counts = [part.support.get(name, 0) for part in parts]
-        # every set is told from the same known images, which count once
-        support[name] = counts[0] if name.startswith("known ") else sum(counts)
+        # every set is compared with the same known images, which count once
+        support[name] = counts[0] if name in _SHARED_SUPPORT else sum(counts)
     missing = [part.reason for part in parts if part.reason is not None]
     if missing:
         return undefined(missing[0], support)
     return MetricValue(np.mean([part.values for part in parts], axis=0), support)
 
 
-def _without_false_certainty(measure: MetricValue) -> MetricValue:
-    """Leave replicates out where a single image, drawn again and again, would look certain."""
-    support = measure.support
+def _without_false_certainty(value: MetricValue) -> MetricValue:
+    """Drop the replicates if resampling a single image would look certain."""
+    support = value.support
     n_images = support.get("unknown images", support.get("images", 2))
     is_single = n_images <= support.get("sets", 1) or support.get("known images", 2) < 2
-    return replace(measure, values=measure.values[:1]) if is_single else measure
+    return replace(value, values=value.values[:1]) if is_single else value

@@ -10,28 +10,17 @@ from incognita.decisions.parse import confidence_policy, score_policy
 from incognita.decisions.thresholds import Policy, ScorePolicy
 from incognita.decisions.unknown_thresholds import HarmonicMean
 from incognita.errors import InvalidDataError
-from incognita.evaluation.classifier import (
-    ClassifierEvaluator,
-    OneModel,
-    capabilities_of,
-    load_classifiers,
-)
-from incognita.evaluation.detector import (
-    DetectorEvaluator,
-    capabilities_of_detector,
-    fit_per_head,
-    load_detector,
-)
-from incognita.evaluation.detector_rows import DetectorExtractor
-from incognita.evaluation.fit_and_score import ClassifierExtractor, ExtractionLog, Progress
+from incognita.evaluation.classifier import ClassifierTask, OneModel, load_classifiers
+from incognita.evaluation.detector import DetectorTask, load_detector
+from incognita.evaluation.evaluator import EvaluationPlan, Evaluator, Options
+from incognita.evaluation.fit_and_score import ExtractionLog, Progress
 from incognita.evaluation.parts import check_parts
-from incognita.evaluation.resume import EvaluationPlan, Options
 from incognita.evaluation.select_methods import Methods, select_methods
 from incognita.extraction.detector_pass import refuse_half_precision
 from incognita.extraction.settings import Settings
 from incognita.extraction.store import OutputStore
 from incognita.models.detector import Detector
-from incognita.results.evaluation import DetectorEvaluation, Evaluation
+from incognita.results.evaluation import Evaluation
 from incognita.results.store import ResultStore
 
 AnyModel = OneModel | Detector
@@ -40,17 +29,16 @@ Threshold = str | int | float | Policy
 
 @dataclass(frozen=True)
 class BoxOptions:
-    """What can be said of the boxes of a detector; None leaves it to the detector.
+    """Options for the boxes of a detector; None keeps the detector's own.
 
     Args:
-        score_threshold: The smallest confidence of a box that is recorded.
-        max_per_image: The most boxes of an image.
-        nms_iou: Overlap above which the less sure of two boxes of a class is dropped.
-        confidence_threshold: How t* is chosen, the confidence from which boxes are scored: `f1`,
-            `lrp`, or a number.
+        score_threshold: Smallest confidence of a box that is recorded.
+        max_per_image: Maximum boxes per image.
+        nms_iou: NMS IoU threshold.
+        confidence_threshold: How t* is chosen, the smallest confidence of a box that is scored:
+            `f1`, `lrp`, or a number.
         unknown_threshold: How tau is chosen, the score above which a box is called unknown:
-            `quantile`, `gaussian`, `harmonic-mean` where there are unknown validation images, or a
-            number.
+            `quantile`, `gaussian`, `harmonic-mean` (with unknown validation images), or a number.
     """
 
     score_threshold: float | None = None
@@ -77,91 +65,82 @@ def evaluate(
     out: str | Path | None = None,
     on_progress: Progress | None = None,
     on_step: Callable[[str], None] | None = None,
-) -> Evaluation | DetectorEvaluation:
-    """Rank methods on a benchmark: every image goes through the network once for all of them.
+) -> Evaluation:
+    """Rank methods on a benchmark; every image goes through the network once for all of them.
 
     Args:
         model: A module, an adapter, or what `--model` takes; several classifiers for an ensemble;
-            None for the model that an embedded benchmark brings along.
-        benchmark: The name of one of ours, or a TOML file of your own.
+            None for the default model of an embedded benchmark.
+        benchmark: The name of a benchmark, a TOML file, or a loaded benchmark.
         methods: `all`, names such as `"msp, react+knn, knn(k=10)"`, or methods.
-        weights: A file with weights for a model that is given by its name.
-        data: The folder that holds the images of the benchmark.
+        weights: A file with weights for a model given by name.
+        data: The folder with the images of the benchmark.
         search: Also choose parameters on validation data, and report both.
-        limit: At most so many images of each set, for a quick look.
-        seed: Of the bootstrap and of what `limit` draws.
+        limit: Maximum images per set, for a quick look.
+        seed: Random seed for the bootstrap and `limit`.
         n_resamples: Bootstrap replicates behind each interval; zero for none.
-        boxes: Of a detection benchmark: which boxes are kept, and how thresholds are chosen.
+        boxes: For a detection benchmark: which boxes are kept, and how thresholds are chosen.
         settings: Batch size, precision, device, workers.
-        store: A folder for outputs, so that an interrupted run goes on where it was.
-        out: A folder for results; methods that are there already are not run again.
-        on_progress: Called with a data set's name, images done, images in all.
-        on_step: Called with what is being done, for a progress line.
+        store: A folder for outputs, so that an interrupted run can resume.
+        out: A folder for results; methods with a stored result are not run again.
+        on_progress: Called with a data set's name, images done, images in total.
+        on_step: Called with a description of each step.
     """
-    options = Options(search, limit, seed, n_resamples)
     if not isinstance(benchmark, Benchmark):
         benchmark = load_benchmark(benchmark, data=data, limit=limit, seed=seed)
     elif limit is not None or data is not None:
         raise InvalidDataError(
-            "limit and data go with the name of a benchmark, but one that is loaded came; give "
-            "them to load_benchmark, or take a subset of its sets."
+            "`limit` and `data` need a benchmark given by name, got a loaded one. Pass them to "
+            "load_benchmark."
         )
     outputs = None if store is None else OutputStore(Path(store))
-    account = ExtractionLog(settings or Settings(), outputs, on_progress)
-    results = None if out is None else ResultStore(Path(out))
+    log = ExtractionLog(settings or Settings(), outputs, on_progress)
     path = None if weights is None else Path(weights)
+    task: ClassifierTask | DetectorTask
     if benchmark.task == "detection":
-        detector = load_detector(model, benchmark, path)
-        assessed = _of_boxes(detector, benchmark, methods, options, boxes, account, results)
-        return assessed.run(on_step)
-    if boxes is not None:
+        task = _detector_task(model, benchmark, path, boxes or BoxOptions(), log)
+    elif boxes is None:
+        task = ClassifierTask(load_classifiers(model, benchmark, path), benchmark, log)
+    else:
         raise InvalidDataError(
-            f"Options for boxes came, but {benchmark.name} is a benchmark for classifiers; leave "
-            f"them out."
+            f"`boxes` needs a detection benchmark, got {benchmark.name} for classifiers."
         )
-    networks = load_classifiers(model, benchmark, path)
-    asked = select_methods(methods, capabilities_of(networks, benchmark))
+    selected = select_methods(methods, task.capabilities())
+    if isinstance(task, DetectorTask):
+        selected = task.fit_per_head(selected)
     check_parts(benchmark, searching=search)
-    passes = ClassifierExtractor(networks, account)
-    inquiry = EvaluationPlan(benchmark, asked, options, account, results)
-    return ClassifierEvaluator(inquiry, passes).run(on_step)
+    options = Options(search, limit, seed, n_resamples)
+    results = None if out is None else ResultStore(Path(out))
+    plan = EvaluationPlan(benchmark, selected, options, log, results)
+    return Evaluator(plan, task).run(on_step)
 
 
-def _of_boxes(
-    detector: Detector,
-    benchmark: Benchmark,
-    methods: Methods,
-    options: Options,
-    boxes: BoxOptions | None,
-    account: ExtractionLog,
-    results: ResultStore | None,
-) -> DetectorEvaluator:
-    boxes = boxes or BoxOptions()
-    refuse_half_precision(account.settings)  # also where every result is there already
-    detector = _with_rules(detector, boxes)
-    kept, decided = confidence_policy(boxes.confidence_threshold), _score_policy(boxes, benchmark)
-    asked = fit_per_head(
-        select_methods(methods, capabilities_of_detector(detector, benchmark)), detector
+def _detector_task(
+    model: object, benchmark: Benchmark, weights: Path | None, boxes: BoxOptions, log: ExtractionLog
+) -> DetectorTask:
+    refuse_half_precision(log.settings)  # even if every result is stored already
+    detector = _with_filter(load_detector(model, benchmark, weights), boxes)
+    return DetectorTask(
+        detector,
+        benchmark,
+        log,
+        confidence_policy(boxes.confidence_threshold),
+        _score_policy(boxes, benchmark),
     )
-    check_parts(benchmark, searching=options.search)
-    rows = DetectorExtractor(detector, account, kept)
-    inquiry = EvaluationPlan(benchmark, asked, options, account, results)
-    return DetectorEvaluator(inquiry, decided, rows)
 
 
-def _with_rules(detector: Detector, boxes: BoxOptions) -> Detector:
-    """Give the detector with the rules asked for, and refuse one that does not take them."""
+def _with_filter(detector: Detector, boxes: BoxOptions) -> Detector:
+    """Apply the box filter; raise if the detector ignores it."""
     changed = detector.with_filter(
         score_threshold=boxes.score_threshold,
         max_per_image=boxes.max_per_image,
         nms_iou=boxes.nms_iou,
     )
     for name, value in asdict(changed.rules).items():
-        asked = getattr(boxes, name)
-        if asked is not None and value != asked:
+        expected = getattr(boxes, name)
+        if expected is not None and value != expected:
             raise InvalidDataError(
-                f"{name} {asked} was asked for, but {detector.name} stays with {value}; let its "
-                f"with_filter give a detector with the rules it is given."
+                f"{detector.name}.with_filter ignored {name}={expected} (still {value})."
             )
     return changed
 
@@ -170,7 +149,7 @@ def _score_policy(boxes: BoxOptions, benchmark: Benchmark) -> ScorePolicy:
     policy = score_policy(boxes.unknown_threshold)
     if isinstance(policy, HarmonicMean) and benchmark.unknown_validation is None:
         raise InvalidDataError(
-            f"{policy} weighs known against unknown boxes, but {benchmark.name} has no unknown "
-            f"validation images; use quantile, gaussian or a number."
+            f"{policy} needs unknown validation images, but {benchmark.name} has none. Use "
+            f"quantile, gaussian or a number."
         )
     return policy

@@ -1,4 +1,4 @@
-"""A sheet of pictures: what the detector found on unknown images, and what a method made of it."""
+"""Sheets of pictures: unknown objects, the boxes of a detector, and what a method calls them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,10 +11,10 @@ from PIL import Image, ImageDraw
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.containers.dataset import Dataset
 from incognita.errors import InvalidDataError
-from incognita.evaluation.detector_metrics import DetectedSet, ThresholdedScores
+from incognita.evaluation.detector_metrics import ThresholdedScores
 from incognita.evaluation.parts import test_sets
 from incognita.files import replacing
-from incognita.results.scored_sets import KNOWN, SHIFTED
+from incognita.results.score_tables import KNOWN, SHIFTED, DetectedSet
 from incognita.results.store import plain_name
 
 COLUMNS, ROWS, SIDE, MARGIN, STRIP = 4, 3, 300, 8, 40
@@ -28,19 +28,19 @@ LEGEND = (
 
 
 def picture_folder(result: Path) -> Path:
-    """Say where the pictures of a result lie: beside its file, under the same name and hash."""
+    """Return the folder of the pictures of a result: beside its file, under the same name."""
     return result.with_name(f"{result.stem}-pictures")
 
 
 def draw_pictures(
     benchmark: Benchmark,
     sets: Mapping[str, DetectedSet],
-    decided: ThresholdedScores,
+    thresholded: ThresholdedScores,
     title: str,
     folder: Path,
 ) -> list[str]:
-    """Draw what a method makes of each set with unknown objects; what fails is said in a note."""
-    datasets = {name: each for _, name, each in test_sets(benchmark)}
+    """Draw each set with unknown objects as a method sees it; return a note for each failure."""
+    datasets = {name: dataset for _, name, dataset in test_sets(benchmark)}
     shown = [s for s in sets.values() if s.group not in (KNOWN, SHIFTED) and s.n_images]
     notes, used = [], set()
     for place, seen in enumerate(shown):
@@ -49,10 +49,10 @@ def draw_pictures(
         used.add(name)
         try:
             headline = f"{benchmark.name} · {seen.name} · {title}"
-            _save(picture_sheet(datasets[seen.name], seen, decided, headline), folder / name)
+            _save(picture_sheet(datasets[seen.name], seen, thresholded, headline), folder / name)
         except MemoryError:
             raise
-        except Exception as error:  # numbers are worth more than pictures of them
+        except Exception as error:  # a failed picture must not cost the numbers
             why = " ".join(str(error).split()) or type(error).__name__
             notes.append(f"{seen.name}: no pictures could be drawn ({why[:200]})")
     return notes
@@ -65,12 +65,12 @@ def _save(sheet: Image.Image, path: Path) -> None:
 
 
 def picture_sheet(
-    dataset: Dataset, seen: DetectedSet, decided: ThresholdedScores, title: str
+    dataset: Dataset, seen: DetectedSet, thresholded: ThresholdedScores, title: str
 ) -> Image.Image:
     """Draw the first images of a set with its unknown objects and every kept box."""
-    tiles = list(islice(_tiles(dataset, seen, decided), COLUMNS * ROWS))
+    tiles = list(islice(_tiles(dataset, seen, thresholded), COLUMNS * ROWS))
     if not tiles:
-        raise InvalidDataError("none of its images can be read any more")
+        raise InvalidDataError("none of its images can be read")
     n_rows = -(-len(tiles) // COLUMNS)
     size = (COLUMNS * (SIDE + MARGIN) + MARGIN, STRIP + n_rows * (SIDE + MARGIN))
     sheet = Image.new("RGB", size, PAPER)
@@ -82,16 +82,16 @@ def picture_sheet(
 
 
 def _tiles(
-    dataset: Dataset, seen: DetectedSet, decided: ThresholdedScores
+    dataset: Dataset, seen: DetectedSet, thresholded: ThresholdedScores
 ) -> Iterator[Image.Image]:
-    """Draw image after image; one that cannot be read any more is passed over."""
+    """Draw image after image, skipping those that cannot be read."""
     place_of = {str(image): k for k, image in enumerate(dataset.image_ids)}
     for k in range(seen.n_images):
         pixels = None
-        with suppress(Exception):  # whatever a file or a decoder may raise
+        with suppress(Exception):  # a file or a decoder may raise anything
             pixels = dataset.load(place_of[str(seen.truth.image_ids[k])])
         if pixels is not None:
-            yield _with_boxes(pixels, seen, decided, k)
+            yield _with_boxes(pixels, seen, thresholded, k)
 
 
 def _write_legend(draw: ImageDraw.ImageDraw, title: str) -> None:
@@ -104,9 +104,9 @@ def _write_legend(draw: ImageDraw.ImageDraw, title: str) -> None:
 
 
 def _with_boxes(
-    pixels: np.ndarray, seen: DetectedSet, decided: ThresholdedScores, image: int
+    pixels: np.ndarray, seen: DetectedSet, thresholded: ThresholdedScores, image: int
 ) -> Image.Image:
-    """Draw one image on a square of paper, on which the names of boxes have room, too."""
+    """Draw one image on a square tile with room for the labels of boxes."""
     scale = SIDE / max(pixels.shape[:2])
     shape = (max(1, round(pixels.shape[1] * scale)), max(1, round(pixels.shape[0] * scale)))
     tile = Image.new("RGB", (SIDE, SIDE), PAPER)
@@ -114,13 +114,13 @@ def _with_boxes(
     draw = ImageDraw.Draw(tile)
     objects = slice(*seen.truth.offsets[image : image + 2])
     for xyxy in seen.truth.xyxy[objects][seen.truth.is_unknown[objects]]:
-        _dashed(draw, [float(each) for each in xyxy * scale])
+        _dashed(draw, (xyxy * scale).tolist())
     boxes = slice(*seen.kept.offsets[image : image + 2])
-    is_unknown = decided.tau.is_unknown(decided.scores[seen.name][boxes])
+    is_unknown = thresholded.tau.is_unknown(thresholded.scores[seen.name][boxes])
     names = [seen.kept.classes.names[k] for k in seen.kept.class_ids[boxes]]
     for xyxy, called, name in zip(seen.kept.xyxy[boxes], is_unknown, names, strict=True):
         color, text = (CALLED_UNKNOWN, "unknown") if called else (NAMED, name)
-        _labelled(draw, [float(each) for each in xyxy * scale], color, text)
+        _labelled(draw, (xyxy * scale).tolist(), color, text)
     return tile
 
 
@@ -136,7 +136,7 @@ def _labelled(
 
 
 def _in_one_line(draw: ImageDraw.ImageDraw, text: str, room: int) -> str:
-    """Give a text without line breaks that is not longer than the room there is."""
+    """Shorten a text to one line of the given width."""
     text = " ".join(text.split())
     if draw.textlength(text) <= room:
         return text
@@ -147,7 +147,7 @@ def _in_one_line(draw: ImageDraw.ImageDraw, text: str, room: int) -> str:
 
 
 def _dashed(draw: ImageDraw.ImageDraw, corners: Sequence[float]) -> None:
-    """Draw a dashed white frame on a dark one, so that it shows on any ground."""
+    """Draw a dashed white frame on a dark one, visible on any background."""
     left, top, right, bottom = corners
     draw.rectangle((left, top, right, bottom), outline=(40, 40, 40), width=1)
     for x in np.arange(left, right, 8):

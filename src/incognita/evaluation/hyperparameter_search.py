@@ -1,7 +1,7 @@
-"""Chooses parameters on held-out data: known validation outputs against unknown ones.
+"""Hyper-parameter search on held-out data: known validation outputs against unknown ones.
 
-Everything happens on outputs that are there already. A grid point fits again only what its
-parameters invalidate, and the test sets are never looked at.
+It works on extracted outputs only. A grid point refits only what its parameters invalidate, and
+the test sets are never used.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from incognita.results.method_result import GridPoint
 
 @dataclass(frozen=True, eq=False)
 class SearchData:
-    """What a search may see: outputs to learn from and outputs to judge by."""
+    """Outputs to fit on, and held-out known and unknown outputs to compare them by."""
 
     known: ClassifierOutputs
     validation: ClassifierOutputs
@@ -37,7 +37,7 @@ class SearchOutcome:
 
 
 def grid(method: Method) -> list[dict[str, Any]]:
-    """List the choices of parameters, those of the method itself first, none of them twice.
+    """List the grid points, the method's own parameters first, each once.
 
     >>> from incognita.methods import load_method
     >>> grid(load_method("knn", k=100))[:3]
@@ -49,26 +49,26 @@ def grid(method: Method) -> list[dict[str, Any]]:
     return [own, *(point for point in points if point != own)] if names else []
 
 
-def probes_of_grid(method: Method) -> tuple[ExtraOutput, ...]:
-    """Give what the pass must record so that every point of the grid can be scored."""
-    wanted = {p.key: p for point in grid(method) for p in replace(method, **point).extra_outputs()}
-    return tuple(wanted.values())
+def grid_extra_outputs(method: Method) -> tuple[ExtraOutput, ...]:
+    """Return the extra outputs that any point of the grid needs."""
+    points = [replace(method, **point) for point in grid(method)]
+    return tuple({e.key: e for point in points for e in point.extra_outputs()}.values())
 
 
 def search(
-    fitted: Method, held_out: SearchData, *, on_point: Callable[[], None] | None = None
+    fitted: Method, data: SearchData, *, on_point: Callable[[], None] | None = None
 ) -> SearchOutcome:
-    """Try every point of the method's grid; the highest AUROC wins, the first of equal ones.
+    """Score every point of the method's grid; the highest AUROC wins, the first in a tie.
 
     Args:
         fitted: The method with its own parameters, fitted; a grid point starts from its state.
-        held_out: Outputs to learn from and to judge by.
+        data: Outputs to fit on and to compare by.
         on_point: Called after each point, for a progress bar.
     """
     curve: list[GridPoint] = []
     best, best_auroc = fitted, -np.inf
     for point in grid(fitted):
-        method, scored = _try(fitted, point, held_out)
+        method, scored = _try(fitted, point, data)
         curve.append(GridPoint(point, *scored))
         if scored[0] is not None and scored[0] > best_auroc:
             best, best_auroc = method, scored[0]
@@ -78,21 +78,21 @@ def search(
 
 
 def _try(
-    fitted: Method, point: Mapping[str, Any], held_out: SearchData
+    fitted: Method, point: Mapping[str, Any], data: SearchData
 ) -> tuple[Method, tuple[float | None, str | None]]:
-    """Score one point; one that cannot be, such as k above the number of rows, says why."""
+    """Score one point; a point that cannot be fitted, such as k above the rows, has a reason."""
     try:
-        method = fitted.with_parameters(held_out.known, held_out.validation, **point)
-        return method, (_auroc(method, held_out), None)
+        method = fitted.with_parameters(data.known, data.validation, **point)
+        return method, (_auroc(method, data), None)
     except InvalidDataError as error:
         return fitted, (None, str(error))
     except MemoryError:
         raise
-    except Exception as error:  # a method of somebody's own may fail in any way
+    except Exception as error:  # a user's method may fail in any way
         return fitted, (None, f"{type(error).__name__}: {error}")
 
 
-def _auroc(method: Method, held_out: SearchData) -> float:
-    parts = [method.score(part).cpu().numpy() for part in (held_out.validation, held_out.unknown)]
+def _auroc(method: Method, data: SearchData) -> float:
+    parts = [method.score(part).cpu().numpy() for part in (data.validation, data.unknown)]
     is_unknown = np.repeat([False, True], [len(part) for part in parts])
     return auroc(np.concatenate(parts), is_unknown)

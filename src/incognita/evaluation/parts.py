@@ -1,19 +1,20 @@
-"""The parts of a benchmark in an evaluation, and what makes their numbers worthless."""
+"""The data sets of an evaluation, and checks that keep their numbers meaningful."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 
 import numpy as np
 
 from incognita.benchmarks.benchmark import Benchmark
+from incognita.containers.classes import plain
 from incognita.containers.dataset import ArrayDataset, Dataset
 from incognita.errors import InvalidDataError
 from incognita.formats.images import identities
-from incognita.results.scored_sets import KNOWN, MIXED, SHIFTED, TEST
+from incognita.results.score_tables import KNOWN, MIXED, SHIFTED, TEST
 
 
 def test_sets(benchmark: Benchmark) -> Iterator[tuple[str, str, Dataset]]:
-    """Give every set that is scored: its group, its name, its images."""
+    """Yield every set that is scored: its group, its name, its images."""
     yield KNOWN, TEST, benchmark.test
     for name, dataset in benchmark.shifted.items():
         yield SHIFTED, name, dataset
@@ -25,7 +26,7 @@ def test_sets(benchmark: Benchmark) -> Iterator[tuple[str, str, Dataset]]:
 
 
 def fitting_sets(benchmark: Benchmark) -> dict[str, Dataset | None]:
-    """Give every part that is learned from or chosen on."""
+    """Return every set that methods are fitted or chosen on."""
     return {
         "train": benchmark.train,
         "validation": benchmark.validation,
@@ -34,48 +35,52 @@ def fitting_sets(benchmark: Benchmark) -> dict[str, Dataset | None]:
 
 
 def check_parts(benchmark: Benchmark, *, searching: bool) -> None:
-    """Refuse parts that share images, repeated names, and a search without held-out data."""
-    names = [name for _, name, _ in test_sets(benchmark)]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise InvalidDataError(
-            f"{sorted(twice)[0]!r} names two sets of {benchmark.name}; give each its own name."
-        )
-    if reserved := set(names) & set(fitting_sets(benchmark)):
-        raise InvalidDataError(
-            f"A tested set of {benchmark.name} is called {min(reserved)!r}, like a part that is "
-            f"learned from or chosen on; give it another name."
-        )
-    if shared := set(benchmark.mixed) & set(benchmark.unknown):
-        raise InvalidDataError(
-            f"{min(shared)!r} names a mixed set and a group of unknown sets of {benchmark.name}; "
-            f"give the set another name."
-        )
-    learned = {name: each for name, each in fitting_sets(benchmark).items() if each is not None}
-    tested = {name: each for _, name, each in test_sets(benchmark)}
-    _refuse_emptiness(benchmark)
-    for name, each in (learned | tested).items():
-        _check_labels(name, each, len(benchmark.classes))
-    refuse_shared_images(learned, tested)
-    for part in ("validation", "unknown validation"):
-        if searching and part not in learned:
+    """Raise for sets that share images, repeated names, and a search without held-out data."""
+    _check_names(benchmark)
+    _check_sizes(benchmark)
+    fitting = {name: d for name, d in fitting_sets(benchmark).items() if d is not None}
+    tested = {name: dataset for _, name, dataset in test_sets(benchmark)}
+    for name, dataset in (fitting | tested).items():
+        _check_labels(name, dataset, len(benchmark.classes))
+    check_overlap(fitting, tested)
+    for name in ("validation", "unknown validation"):
+        if searching and name not in fitting:
             raise InvalidDataError(
-                f"A search needs {part} images, but {benchmark.name} has none; add them to its "
-                f"definition or leave the search out."
+                f"A search needs {name} images, but {benchmark.name} has none. Add them to its "
+                f"definition, or do not search."
             )
 
 
-def _refuse_emptiness(benchmark: Benchmark) -> None:
+def _check_names(benchmark: Benchmark) -> None:
+    names = [name for _, name, _ in test_sets(benchmark)]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise InvalidDataError(
+            f"Two sets of {benchmark.name} are called {min(twice)!r}. Give each its own name."
+        )
+    if reserved := set(names) & set(fitting_sets(benchmark)):
+        raise InvalidDataError(
+            f"A test set of {benchmark.name} is called {min(reserved)!r}, which is reserved for "
+            f"a set that methods are fitted on. Give it another name."
+        )
+    if shared := set(benchmark.mixed) & set(benchmark.unknown):
+        raise InvalidDataError(
+            f"A mixed set and a group of unknown sets of {benchmark.name} are both called "
+            f"{min(shared)!r}. Give the set another name."
+        )
     if reserved := {KNOWN, SHIFTED, MIXED} & set(benchmark.unknown):
         raise InvalidDataError(
-            f"A group of unknown sets cannot be called {min(reserved)!r}; call it near or far."
+            f"A group of unknown sets cannot be called {min(reserved)!r}. Call it near or far."
         )
-    sizes = [len(each.image_ids) for _, _, each in test_sets(benchmark)]
+
+
+def _check_sizes(benchmark: Benchmark) -> None:
+    n_known = len(benchmark.test.image_ids)
     groups = [*benchmark.unknown.values(), benchmark.mixed]
-    n_unknown = sum(len(each.image_ids) for sets in groups for each in sets.values())
-    if not sizes[0] or not n_unknown:
+    n_unknown = sum(len(dataset.image_ids) for sets in groups for dataset in sets.values())
+    if not n_known or not n_unknown:
         raise InvalidDataError(
-            f"{benchmark.name} has {sizes[0]} known and {n_unknown} unknown images to test on; "
-            f"it needs some of both."
+            f"{benchmark.name} has {n_known} known and {n_unknown} unknown images to test on. It "
+            f"needs some of both."
         )
 
 
@@ -85,29 +90,46 @@ def _check_labels(name: str, dataset: Dataset, n_classes: int) -> None:
     low, high = int(np.min(dataset.labels)), int(np.max(dataset.labels))
     if low < 0 or high >= n_classes:
         raise InvalidDataError(
-            f"The labels of {name} go from {low} to {high}, but there are {n_classes} known "
-            f"classes; give labels from 0 to {n_classes - 1}, or none for unknown images."
+            f"Expected labels of {name} from 0 to {n_classes - 1}, got {low} to {high}. Leave the "
+            f"labels of unknown images out."
         )
 
 
+def check_classes(model: str, class_names: Sequence[str], benchmark: Benchmark) -> None:
+    """Raise if a model has other classes than the benchmark, or the same in another order."""
+    if len(class_names) != len(benchmark.classes):
+        raise InvalidDataError(
+            f"Expected the {len(benchmark.classes)} known classes of {benchmark.name}, got "
+            f"{len(class_names)} classes of {model}. Use a model trained on them."
+        )
+    theirs, ours = ([plain(n) for n in names] for names in (class_names, benchmark.classes))
+    if theirs != ours and sorted(theirs) == sorted(ours):
+        place = next(k for k, (a, b) in enumerate(zip(theirs, ours, strict=True)) if a != b)
+        raise InvalidDataError(
+            f"{model} has the classes of {benchmark.name} in another order: number {place} is "
+            f"{class_names[place]!r} in the model and {benchmark.classes[place]!r} in the "
+            f"benchmark. Put those of the benchmark in the order of the model."
+        )
+
+
+def check_overlap(fitting: Mapping[str, Dataset], tested: Mapping[str, Dataset]) -> None:
+    """Raise if methods would be fitted or chosen on images they are tested on."""
+    images = {name: _identities(dataset) for name, dataset in tested.items()}
+    for part, dataset in fitting.items():
+        mine = _identities(dataset)
+        for name, others in images.items():
+            if shared := mine & others:
+                raise InvalidDataError(
+                    f"{len(shared)} images of {part} are also in the test set {name}, such as "
+                    f"{min(shared)!r}. Remove them from one of the two."
+                )
+
+
 def _identities(dataset: Dataset) -> frozenset[str]:
-    """What tells images apart: in memory their content, since ids there are often plain numbers."""
+    """Return what distinguishes images: in memory their content, since ids may be numbers."""
     if not isinstance(dataset, ArrayDataset):
         return identities(dataset)
     images = (np.ascontiguousarray(dataset.load(k)) for k in range(len(dataset)))
     return frozenset(
-        sha256(repr(each.shape).encode() + each.tobytes()).hexdigest()[:24] for each in images
+        sha256(repr(image.shape).encode() + image.tobytes()).hexdigest()[:24] for image in images
     )
-
-
-def refuse_shared_images(learned: Mapping[str, Dataset], tested: Mapping[str, Dataset]) -> None:
-    """Refuse to learn from or choose on images that are tested on: the numbers would flatter."""
-    images = {name: _identities(each) for name, each in tested.items()}
-    for part, each in learned.items():
-        mine = _identities(each)
-        for name, others in images.items():
-            if shared := mine & others:
-                raise InvalidDataError(
-                    f"{len(shared)} images of {part} are also tested in {name}, such as "
-                    f"{min(shared)!r}; take them out of one of the two."
-                )

@@ -1,9 +1,10 @@
-"""Which methods to run: from what people type to methods that this model can feed."""
+"""Selects the methods to run: from what people type to methods this model can provide for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from incognita.benchmarks.benchmark import Benchmark
 from incognita.calls import parse_call, split_calls
 from incognita.containers.needs import (
     ExtraOutput,
@@ -21,13 +22,13 @@ from incognita.results.method_result import TUNED
 Methods = str | Method | Sequence[str | Method] | Mapping[str, Method]
 
 _EXAMPLE = "msp, react+knn or knn(k=10)"
-_HOW_TO_GIVE = "give all, names such as 'msp, react+knn', methods, or a mapping of names to methods"
-_MAPPING = "give a mapping of names to methods, such as {'first': …, 'second': …}"
+_HOW_TO_GIVE = "Give all, names such as 'msp, react+knn', methods, or a mapping of names to methods"
+_MAPPING = "Give a mapping of names to methods, such as {'first': …, 'second': …}"
 
 
 @dataclass(frozen=True)
 class SelectedMethods:
-    """The methods to run by name, and why the others of `all` are not."""
+    """The methods to run by name, and why other registered methods cannot."""
 
     methods: Mapping[str, Method]
     skipped: Mapping[str, str]
@@ -35,167 +36,176 @@ class SelectedMethods:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a model and a benchmark can give to methods.
+    """What a model and a benchmark provide to methods.
 
     Args:
-        has_head: Whether a linear layer between features and logits was found.
-        has_features: Whether there is a feature vector of each row.
-        head_reason: A sentence that says why not, where it was not.
-        n_layers: Of how many inner layers maps can be recorded.
-        has_numerators: Whether the logits are a quotient with a numerator.
-        has_members: Whether there are several networks.
-        is_of_boxes: Whether rows are boxes of a detector, of which input steps and changed maps
-            are not recorded.
-        has_train: Whether there are known training images.
-        has_train_labels: Whether their classes are known.
-        has_validation: Whether there are known validation images.
-        has_validation_labels: Whether their classes are known.
-        has_latent: Whether an inner layer is pooled over boxes.
-        has_shortcuts: Whether shortcut layers are.
+        available: What is there; KNOWN and VALIDATION for the data sets themselves.
+        labeled: Which of `train` and `validation` have true classes.
+        head_reason: Why there is no linear head, if there is none.
+        n_layers: Number of inner layers whose maps can be recorded.
+        has_numerator: Whether the logits are a quotient with a numerator (GODIN).
+        rows_are_boxes: Whether rows are boxes of a detector.
     """
 
-    has_head: bool = True
-    has_features: bool = True
+    available: Needs = ~(Needs.MEMBERS | Needs.LATENT | Needs.SHORTCUTS)
+    labeled: frozenset[str] = frozenset({"train", "validation"})
     head_reason: str | None = None
     n_layers: int = 2
-    has_numerators: bool = False
-    has_members: bool = False
-    is_of_boxes: bool = False
-    has_train: bool = True
-    has_train_labels: bool = True
-    has_validation: bool = True
-    has_validation_labels: bool = True
-    has_latent: bool = False
-    has_shortcuts: bool = False
+    has_numerator: bool = False
+    rows_are_boxes: bool = False
+
+    @classmethod
+    def of_benchmark(
+        cls, available: Needs, benchmark: Benchmark, *, rows_are_boxes: bool = False, **more: Any
+    ) -> "Capabilities":
+        """Add what a benchmark provides to what a model does."""
+        sets = {"train": benchmark.train, "validation": benchmark.validation}
+        flags = {"train": Needs.KNOWN, "validation": Needs.VALIDATION}
+        present = {name: dataset for name, dataset in sets.items() if dataset is not None}
+        for name in present:
+            available |= flags[name]
+        labeled = frozenset(
+            name
+            for name, dataset in present.items()
+            # boxes always have a class: the predicted one, or that of the object they match
+            if rows_are_boxes or dataset.labels is not None
+        )
+        return cls(available | Needs.LABELS, labeled, rows_are_boxes=rows_are_boxes, **more)
 
     def missing_for(self, method: Method) -> str | None:
-        """Say what a method needs that is not there, or None."""
+        """Return what a method needs and is not available, or None."""
         needs = method.all_needs
-        has_images = self.has_train or self.has_validation
-        checks = (
-            (Needs.MEMBERS, self.has_members, self._members_in_words()),
-            (Needs.FEATURES, self.has_features, self._head_in_words()),
-            (Needs.HEAD, self.has_head, self._head_in_words()),
-            (Needs.LAYERS, self.n_layers >= 1, _layers_in_words(1)),
-            (Needs.LATENT, self.has_latent, "a latent layer pooled over boxes (a detector)"),
-            (Needs.SHORTCUTS, self.has_shortcuts, "shortcut layers pooled over boxes (a detector)"),
-            (Needs.KNOWN, self.has_train, "known training images"),
-            (Needs.VALIDATION, has_images, "known validation or training images"),
-            (Needs.LABELS, *self._labels_for(needs)),
+        for flag, words in self._in_words().items():
+            if needs & flag and not self._has(flag):
+                return words
+        if needs & Needs.LABELS and (missing := self._missing_labels(needs)):
+            return missing
+        extra_outputs = method.extra_outputs()
+        return next((why for extra in extra_outputs if (why := self._missing_extra(extra))), None)
+
+    def _has(self, flag: Needs) -> bool:
+        if flag is Needs.LAYERS:
+            return self.n_layers > 0
+        # without validation images, methods take training images instead
+        flags = Needs.VALIDATION | Needs.KNOWN if flag is Needs.VALIDATION else flag
+        return bool(self.available & flags)
+
+    def _in_words(self) -> dict[Needs, str]:
+        head = f"a linear head ({self.head_reason})" if self.head_reason else "a linear head"
+        members = (
+            "several networks on the same rows, which boxes of several detectors are not"
+            if self.rows_are_boxes
+            else "several networks (give --model more than once)"
         )
-        for flag, is_there, what in checks:
-            if needs & flag and not is_there:
-                return what
-        return next((lack for p in method.extra_outputs() if (lack := self._lacks_probe(p))), None)
+        return {
+            Needs.MEMBERS: members,
+            Needs.FEATURES: head,
+            Needs.HEAD: head,
+            Needs.LAYERS: "maps of an inner layer",
+            Needs.LATENT: "a latent layer pooled over boxes (a detector)",
+            Needs.SHORTCUTS: "shortcut layers pooled over boxes (a detector)",
+            Needs.KNOWN: "known training images",
+            Needs.VALIDATION: "known validation or training images",
+        }
 
-    def _members_in_words(self) -> str:
-        if self.is_of_boxes:
-            return "several networks on the same rows, which boxes of several detectors are not"
-        return "several networks (give --model more than once)"
+    def _missing_labels(self, needs: Needs) -> str | None:
+        is_on_train = Needs.KNOWN in needs or Needs.VALIDATION not in needs
+        if is_on_train or not self.available & Needs.VALIDATION:
+            return None if "train" in self.labeled else "the classes of the training images"
+        return None if "validation" in self.labeled else "the classes of the validation images"
 
-    def _head_in_words(self) -> str:
-        return f"a linear head ({self.head_reason})" if self.head_reason else "a linear head"
-
-    def _labels_for(self, needs: Needs) -> tuple[bool, str]:
-        """Whether there are the labels a method learns from, and what they are called."""
-        if Needs.KNOWN in needs or Needs.VALIDATION not in needs or not self.has_validation:
-            return self.has_train_labels, "the classes of the training images"
-        return self.has_validation_labels, "the classes of the validation images"
-
-    def _lacks_probe(self, extra: ExtraOutput) -> str | None:
-        if self.is_of_boxes:
+    def _missing_extra(self, extra: ExtraOutput) -> str | None:
+        if self.rows_are_boxes:
             what = "back to the input" if extra.backwards else "with changed maps"
             return f"a pass of its own {what}, which is made of images, not of boxes"
         is_numerator = getattr(extra, "objective", "") == "numerator"
-        if (isinstance(extra, Numerators) or is_numerator) and not self.has_numerators:
+        if (isinstance(extra, Numerators) or is_numerator) and not self.has_numerator:
             return "a network whose logits are a quotient (wrap it with numerator=…)"
         wanted = (
             2 if isinstance(extra, LogitsWithoutTopDirection) else int(isinstance(extra, GramRows))
         )
-        return _layers_in_words(wanted) if self.n_layers < wanted else None
+        if self.n_layers >= wanted:
+            return None
+        return "maps of an inner layer" if wanted == 1 else f"maps of {wanted} inner layers"
 
 
-def _layers_in_words(n: int) -> str:
-    return "maps of an inner layer" if n == 1 else f"maps of {n} inner layers"
+def select_methods(methods: Methods, capabilities: Capabilities) -> SelectedMethods:
+    """Build the selected methods.
 
-
-def select_methods(methods: Methods, offer: Capabilities) -> SelectedMethods:
-    """Make the methods that were asked for.
-
-    `all` means every registered method the model can feed; the others are reported with the
-    reason. A method named one by one that cannot run is an error.
+    `all` selects every registered method the model can provide for; the others are skipped with
+    the reason. A method that is named and cannot run is an error.
     """
-    given = _given(methods)
+    given = _as_collection(methods)
     if given == ["all"]:
-        made = {name: load_method(name) for name in list_methods()}
-        lacking = {name: why for name, m in made.items() if (why := offer.missing_for(m))}
-        skipped = {name: f"needs {why}" for name, why in lacking.items()}
-        return SelectedMethods({n: m for n, m in made.items() if n not in skipped}, skipped)
+        every = {name: load_method(name) for name in list_methods()}
+        missing = {name: why for name, m in every.items() if (why := capabilities.missing_for(m))}
+        skipped = {name: f"needs {why}" for name, why in missing.items()}
+        return SelectedMethods({n: m for n, m in every.items() if n not in skipped}, skipped)
     named = dict(_named(given))
     if not named:
-        raise InvalidDataError("No method was named; name one, or all.")
+        raise InvalidDataError("Expected at least one method, got none. Name one, or write all.")
     for name, method in named.items():
-        if why := offer.missing_for(method):
+        if why := capabilities.missing_for(method):
             raise InvalidDataError(
-                f"{name} needs {why}; there is none here. These still work: "
-                f"{', '.join(select_methods('all', offer).methods)}."
+                f"{name} needs {why}, which is not available here. These methods can run: "
+                f"{', '.join(select_methods('all', capabilities).methods)}."
             )
     return SelectedMethods(named, {})
 
 
-def _given(methods: Methods) -> list[Any] | Mapping[str, Any]:
-    """Give what came as a list or as a mapping."""
+def _as_collection(methods: Methods) -> list[Any] | Mapping[str, Any]:
     if isinstance(methods, str):
         return [name for name in split_calls(methods) if name]
     if isinstance(methods, Mapping):
         return methods
     if isinstance(methods, Sequence):
-        return [each.strip() if isinstance(each, str) else each for each in methods]
+        return [method.strip() if isinstance(method, str) else method for method in methods]
     return [methods]
 
 
 def _named(given: list[Any] | Mapping[str, Any]) -> Iterator[tuple[str, Method]]:
     if isinstance(given, Mapping):
         for name, method in given.items():
-            yield _checked_title(name), _checked(method)
+            yield _check_title(name), _check_method(method)
         return
-    if "all" in [each for each in given if isinstance(each, str)]:
-        raise InvalidDataError("all was named beside others; write all alone, or names.")
+    if "all" in [name for name in given if isinstance(name, str)]:
+        raise InvalidDataError('"all" cannot be combined with other names.')
     seen = set()
-    for each in given:
-        method = parse_method(each) if isinstance(each, str) else _checked(each)
-        name = each if isinstance(each, str) else _checked_title(method.title.lower())
+    for item in given:
+        method = parse_method(item) if isinstance(item, str) else _check_method(item)
+        name = item if isinstance(item, str) else _check_title(method.title.lower())
         if name in seen:
-            way = "name each method once" if isinstance(each, str) else _MAPPING
-            raise InvalidDataError(f"{name} was asked for twice; {way}.")
+            way = "Name each method once" if isinstance(item, str) else _MAPPING
+            raise InvalidDataError(f"{name} is given twice. {way}.")
         seen.add(name)
         yield name, method
 
 
-def _checked(method: Any) -> Method:
+def _check_method(method: Any) -> Method:
     if isinstance(method, Method):
         return method
     if isinstance(method, type):
         raise InvalidDataError(
-            f"{method.__name__} is a class, but a method is an instance of one; "
-            f"write {method.__name__}()."
+            f"Expected a method, got the class {method.__name__}. Write {method.__name__}()."
         )
-    raise InvalidDataError(f"A {type(method).__name__} is no method; {_HOW_TO_GIVE}.")
+    raise InvalidDataError(
+        f"Expected a method or its name, got a {type(method).__name__}. {_HOW_TO_GIVE}."
+    )
 
 
-def _checked_title(name: Any) -> str:
+def _check_title(name: Any) -> str:
     if not isinstance(name, str):
-        raise InvalidDataError(f"A method is named by text, but {name!r:.80} came.")
+        raise InvalidDataError(f"Expected the name of a method as text, got {name!r:.80}.")
     if name.endswith(TUNED):
         raise InvalidDataError(
-            f"{name!r} ends in {TUNED!r}, which marks a method whose parameters were searched; "
-            f"choose another name."
+            f"{name!r} ends in {TUNED!r}, which marks a method with searched parameters. Choose "
+            f"another name."
         )
     return name
 
 
 def parse_method(text: str) -> Method:
-    """Make a method from its name, with parameters in brackets where some are given.
+    """Build a method from its name, with optional parameters in brackets.
 
     >>> parse_method("knn(k=10)").k
     10

@@ -19,3 +19,12 @@ from incognita.formats.coco_annotations import CocoTruth, load_truth, save_truth
 from incognita.formats.coco_results import load_detections, save_detections
 
 __all__ = ["CocoTruth", "load_detections", "load_truth", "save_detections", "save_truth"]
+
+
+def load_coco(truth, detections, *, known=None, classes=None):  # type: ignore[no-untyped-def]
+    from incognita.formats.class_roles import load_class_map
+
+    annotated = load_truth(
+        truth, class_map=None if classes is None else load_class_map(classes), known=known
+    )
+    return annotated.truth, load_detections(detections, annotated)

@@ -1,4 +1,4 @@
-"""What many results say together: means over families of methods, correlations among metrics."""
+"""Analyses over many results: means over families of methods, correlations among metrics."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,9 +8,10 @@ import numpy as np
 
 from incognita.errors import UnknownNameError
 from incognita.results.method_result import MethodResult
+from incognita.results.result import Split
 from incognita.shapes import Float, Int
 
-# the old metrics, then the open-set ones, in the order of FindMeIfYouCan
+# ranking metrics, then open-set metrics, in the order of FindMeIfYouCan
 RANKING = ("auroc", "fpr_at_95_known_recall")
 OPEN_SET = (
     "unknown_ap",
@@ -24,12 +25,12 @@ FEWEST = 3  # pairs; two points always lie on a line
 
 @dataclass(frozen=True, eq=False)
 class Correlations:
-    """Pearson's correlation of each pair of metrics over methods and sets.
+    """Pearson correlation of each pair of metrics over methods and sets.
 
     Args:
-        metrics: Their names, of rows and columns.
-        values: NaN where fewer than three pairs are there or one of the metrics never changes.
-        n_pairs: How many pairs stand behind each value.
+        metrics: Names of the rows and columns.
+        values: The correlations; NaN for fewer than three pairs or a constant metric.
+        n_pairs: Number of pairs behind each value.
     """
 
     metrics: tuple[str, ...]
@@ -48,7 +49,7 @@ class FamilyMean(NamedTuple):
 
 
 def value_of(result: MethodResult, metric: str, split: str, convention: str | None = None) -> float:
-    """Give a value, NaN where there is none."""
+    """Return a value, or NaN if there is none."""
     try:
         return result.get(metric, split, convention).value
     except UnknownNameError:
@@ -62,8 +63,8 @@ def metric_correlations(
 ) -> Correlations:
     """Correlate metrics over all methods and unknown sets, as figure 15 of FindMeIfYouCan.
 
-    A row is one method on one set; results of several detectors may come together. Values are as
-    they are: AUROC, which is better high, and FPR, which is better low, correlate negatively.
+    A row is one method on one set; results of several detectors may be combined. Values are not
+    oriented: AUROC (higher is better) and FPR (lower is better) correlate negatively.
     """
     table = np.array(
         [
@@ -83,10 +84,10 @@ def metric_correlations(
     return Correlations(tuple(metrics), values, pairs)
 
 
-def _set_splits(result: MethodResult, groups: Sequence[str]) -> list[str]:
-    """Give the splits of single unknown sets, such as `near/coco-near`."""
-    splits = dict.fromkeys(each.split for each in result.results)
-    return [split for split in splits if split.partition("/")[0] in groups and "/" in split]
+def _set_splits(result: MethodResult, groups: Sequence[str]) -> list[Split]:
+    """Return the splits of single unknown sets, such as `near/coco-near`."""
+    splits = dict.fromkeys(Split.parse(found.split) for found in result.results)
+    return [split for split in splits if split.group in groups and split.set is not None]
 
 
 def family_means(
@@ -95,14 +96,14 @@ def family_means(
     groups: Sequence[str],
     metrics: Sequence[str] = BOTH_FAMILIES,
 ) -> Iterator[FamilyMean]:
-    """Average each metric over the methods of each family; an undefined value is left out."""
+    """Average each metric over the methods of each family; undefined values are skipped."""
     members: dict[str, list[MethodResult]] = {}
     for result in results:
         members.setdefault(families[result.title], []).append(result)
     for family, mine in sorted(members.items()):
         for group in groups:
             for metric in metrics:
-                values = np.array([value_of(each, metric, group) for each in mine])
+                values = np.array([value_of(result, metric, group) for result in mine])
                 defined = values[~np.isnan(values)]
                 mean = float(defined.mean()) if len(defined) else float("nan")
                 yield FamilyMean(family, group, metric, mean, len(defined))

@@ -1,10 +1,11 @@
-"""What every evaluation gives, of a classifier or of a detector."""
+"""An evaluation: the record of every method on one benchmark and one model."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,38 +18,70 @@ from incognita.results.analysis import (
     metric_correlations,
     value_of,
 )
+from incognita.results.export import WIDTH, Report
 from incognita.results.method_result import MethodResult
-from incognita.results.scored_sets import Measured, ScoredSet, Scores
+from incognita.results.result import Split
+from incognita.results.score_tables import Measured, ScoredSet, Scores
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+TABLES = {"image": "ranking", "box": "detection"}  # the module that lays out tables, by row
+# how good the model is on known images, by row
+QUALITY = {"image": {"accuracy": "accuracy"}, "box": {"AP": "ap", "AP50": "ap50"}}
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Findings(ABC):
-    """The record of every method on one benchmark and one model.
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Evaluation(Report):
+    """Every method on one benchmark and one model; its rows are images or boxes.
 
     Args:
+        row: `image` for a classifier, `box` for a detector.
         methods: One record per method, by title; tuned ones beside those with default parameters.
-        groups: The groups of unknown sets that are averaged for the ranking, such as near and far.
-        skipped: Methods that could not run here, and why.
-        failed: Methods that broke off, and why.
+        groups: The groups of unknown sets that the ranking averages, such as near and far.
+        families: The family of each method, by title.
+        mixed: For a detector, the sets with known and unknown objects in one image.
+        measured: For a classifier, values with their bootstrap replicates, by title; the same
+            replicate of two methods was drawn from the same images.
+        sets: For a classifier, the images behind the numbers.
+        scores: For a classifier, the score of every image, by title and set.
+        skipped: Methods that cannot run here, and why.
+        failed: Methods that failed, and why.
         failed_images: Images that could not be used: set, id, reason.
-        notes: What a reader must be told, such as missing data.
-        metadata: The benchmark, the model, the passes that were made.
+        notes: Notes for the reader, such as missing data.
+        metadata: The benchmark, the model, the passes that were run.
     """
 
+    row: Literal["image", "box"]
     methods: Mapping[str, MethodResult]
-    groups: tuple[str, ...]
+    groups: tuple[Split, ...]
+    families: Mapping[str, str] = field(default_factory=dict)
+    mixed: tuple[str, ...] = ()
+    measured: Mapping[str, Measured] = field(default_factory=dict)
+    sets: tuple[ScoredSet, ...] = ()
+    scores: Mapping[str, Scores] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
     failed_images: tuple[tuple[str, str, str], ...] = ()
     notes: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
-    @abstractmethod
+    def __repr__(self) -> str:
+        benchmark, model = (self.metadata.get(name, "?") for name in ("benchmark", "model"))
+        best = f", best {self.ranking()[0]}" if self.methods else ""
+        return f"Evaluation({benchmark}, {model}, {len(self.methods)} methods{best})"
+
+    def mean_auroc(self, title: str) -> np.ndarray:
+        """Return the mean AUROC over the groups, then its replicates where there are any."""
+        if title in self.measured:
+            values = [self.measured[title]["auroc", group] for group in self.groups]
+        else:
+            values = [np.array([value_of(self.methods[title], "auroc", g)]) for g in self.groups]
+        return np.asarray(np.mean(values, axis=0)) if values else np.array([math.nan])
+
     def ranking(self) -> list[str]:
-        """Titles from the best to the worst."""
+        """Return the titles by mean AUROC over the groups; undefined ones last, ties by name."""
+        return rank({title: float(self.mean_auroc(title)[0]) for title in self.methods})
 
     @property
     def results(self) -> tuple[MethodResult, ...]:
@@ -57,122 +90,24 @@ class Findings(ABC):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every image and every method made it."""
+        """Whether every image and every method succeeded."""
         return not self.failed_images and not self.failed
 
     def get(self, method: str) -> MethodResult:
-        """Give the record of one method."""
+        """Return the record of one method."""
         if method not in self.methods:
             raise unknown_name("method of this evaluation", method, self.methods)
         return self.methods[method]
 
-    def as_json(self) -> dict[str, Any]:
-        """Give everything but the scores of single rows for a JSON file."""
-        return {
-            "ranking": self.ranking(),
-            "methods": {title: each.as_json() for title, each in self.methods.items()},
-            **self._more_json(),
-            "skipped": dict(self.skipped),
-            "failed": dict(self.failed),
-            "broken": [
-                dict(zip(("set", "image", "reason"), b, strict=True)) for b in self.failed_images
-            ],
-            "notes": list(self.notes),
-            "facts": dict(self.metadata),
-        }
-
-    @abstractmethod
-    def _more_json(self) -> dict[str, Any]:
-        """Give what only this kind of evaluation has."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Evaluation(Findings):
-    """Every method on one benchmark and one classifier; `groups` may be full-spectrum ones.
-
-    Args:
-        measured: Values with their bootstrap replicates, by title; the same replicate of two
-            methods was drawn from the same images.
-        sets: The rows behind the numbers.
-        scores: The score of every row, by title and set.
-    """
-
-    row: ClassVar[str] = "image"
-
-    measured: Mapping[str, Measured]
-    sets: tuple[ScoredSet, ...]
-    scores: Mapping[str, Scores]
-
-    def mean_auroc(self, title: str) -> np.ndarray:
-        """The mean AUROC over the groups, then its replicates: what the ranking goes by."""
-        mine = self.measured[title]
-        return np.asarray(np.mean([mine["auroc", group] for group in self.groups], axis=0))
-
-    def ranking(self) -> list[str]:
-        """Titles from the best to the worst; of equal ones the first name comes first."""
-        return sorted(self.methods, key=lambda title: (-self.mean_auroc(title)[0], title))
-
     def gap_to_best(self, title: str) -> Difference:
-        """How far a method is behind the best one, compared on the same drawn images."""
+        """Compute the difference to the best method, compared on the same replicates."""
         best = self.mean_auroc(self.ranking()[0])
         return paired_difference(self.mean_auroc(title), best)
 
-    def table(self, *, width: int = 156) -> "RenderableType":
-        """Give the ranking as a table that `rich` prints."""
-        from incognita.results.tables.ranking import ranking_table
-
-        behind = {title: self.gap_to_best(title) for title in self.ranking()}
-        return ranking_table(self.results, self.groups, behind, width=width)
-
     def known_quality(self) -> dict[str, float]:
-        """How good the model is on known images, by the name of the metric."""
-        return {"accuracy": self.results[0].get("accuracy", "known").value}
-
-    def further_tables(self) -> "RenderableType | None":
-        """Give what follows the ranking: the search, if there was one."""
-        return self.search_table()
-
-    def search_table(self) -> "RenderableType | None":
-        """Give defaults and tuned parameters side by side; None where nothing was searched."""
-        from incognita.results.tables.ranking import search_table
-
-        tuned = [each for each in self.results if each.search and each.search.kind == "tuned"]
-        pairs = [(self.methods[each.method], each) for each in tuned if each.method in self.methods]
-        return search_table(pairs, self.groups) if pairs else None
-
-    def _more_json(self) -> dict[str, Any]:
-        behind = {title: _as_json(self.gap_to_best(title)) for title in self.ranking()}
-        return {"behind_best": behind}
-
-
-def _as_json(difference: Difference) -> dict[str, float | None]:
-    """Without replicates there are no bounds: NaN, which JSON does not know, becomes null."""
-    values = difference._asdict()
-    return {name: None if math.isnan(value) else value for name, value in values.items()}
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class DetectorEvaluation(Findings):
-    """Every method on one detection benchmark and one detector; its rules are among the facts.
-
-    Args:
-        mixed: The sets in which known and unknown objects stand together.
-        families: The family of each method, by title.
-    """
-
-    row: ClassVar[str] = "box"
-
-    mixed: tuple[str, ...]
-    families: Mapping[str, str]
-
-    def ranking(self) -> list[str]:
-        """Titles by mean AUROC over the groups; without one, by name at the end."""
-        return by_auroc(self.methods, self.groups)
-
-    def known_quality(self) -> dict[str, float]:
-        """How good the detector is on known images, by the name of the metric."""
+        """Return how good the model is on known images, by the name of the metric."""
         first = self.results[0]
-        return {"AP": first.get("ap", "known").value, "AP50": first.get("ap50", "known").value}
+        return {title: first.get(m, "known").value for title, m in QUALITY[self.row].items()}
 
     def correlations(self) -> Correlations:
         """Correlate the metrics over methods and unknown sets (FindMeIfYouCan, figure 15)."""
@@ -182,38 +117,78 @@ class DetectorEvaluation(Findings):
         """Average each metric over each family of methods, group by group."""
         return tuple(family_means(self.methods.values(), self.families, self.groups))
 
-    def table(self, *, width: int = 156) -> "RenderableType":
-        """Give coverage, both families of metrics, and the mixed sets for `rich` to print."""
-        from rich.console import Group
-
-        from incognita.results.tables.detection import coverage_table, detection_table, mixed_table
-
-        first = self.results[0]
-        splits = dict.fromkeys(each.split for each in first.results)
-        unknown = [s for s in splits if "/" in s and s.partition("/")[0] in self.groups]
-        mixed = [f"{name}/all" for name in self.mixed]
-        parts: list[RenderableType] = [coverage_table(first, ["known", *unknown, *mixed])]
-        if self.groups:
-            parts.append(detection_table(self.results, self.groups, width=width))
-        parts += [mixed_table(self.results, name, width=width) for name in self.mixed]
-        return Group(*parts)
+    def table(self, *, width: int = WIDTH) -> "RenderableType":
+        """Return the main table that `rich` prints."""
+        return self._tables().evaluation_table(self, width=width)  # type: ignore[no-any-return]
 
     def further_tables(self) -> "RenderableType | None":
-        """Give family means and correlations; None where there are too few methods for either."""
-        from rich.console import Group
+        """Return the tables that follow the main one, if there are any."""
+        return self._tables().further_tables(self)  # type: ignore[no-any-return]
 
-        from incognita.results.tables.detection import correlation_table, family_table
+    def _tables(self) -> ModuleType:
+        return import_module(f"incognita.results.tables.{TABLES[self.row]}")
 
-        if len(self.methods) < 3 or not self.groups:
-            return None
-        return Group(
-            family_table(self.family_means(), self.groups), correlation_table(self.correlations())
+    def summary(self) -> str:
+        """Return the model, its quality on known images, the passes, and the best methods."""
+        best = [
+            f"{k}. {title}: {self._in_words(title)}" for k, title in enumerate(self.ranking(), 1)
+        ]
+        return "\n".join([self.headline(), *best[:3]])
+
+    def _in_words(self, title: str) -> str:
+        values = {group: value_of(self.methods[title], "auroc", group) for group in self.groups}
+        return ", ".join(f"AUROC {100 * value:.1f} % on {group}" for group, value in values.items())
+
+    def headline(self) -> str:
+        """Return one line: the benchmark, the model, its quality, and the passes it took."""
+        known = "".join(
+            f", {title} {100 * value:.1f} %"
+            for title, value in self.known_quality().items()
+            if not math.isnan(value)
         )
+        boxes = boxes_in_words(self.results[0].thresholds)
+        count = self.metadata["passes"]
+        passes = (
+            f"{count['images']} images through the network, {count['forward']} forward and "
+            f"{count['backward']} backward passes"
+            if count["images"]
+            else "nothing left to run through the network"
+        )
+        benchmark = f"{self.metadata['benchmark']} v{self.metadata['version']}"
+        return f"{benchmark}: {self.metadata['model']}{known}{boxes}; {passes}"
 
-    def _more_json(self) -> dict[str, Any]:
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one record per method, metric, convention and split, best method first."""
+        return [
+            {"method": str(record.title), **result.as_row()}
+            for record in self.results
+            for result in record.results
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything but the scores of single rows for a JSON file."""
+        return {
+            "ranking": self.ranking(),
+            "methods": {title: record.as_json() for title, record in self.methods.items()},
+            **(self._analysis() if self.row == "box" else self._gaps()),
+            "skipped": dict(self.skipped),
+            "failed": dict(self.failed),
+            "broken": [
+                {"set": name, "image": image, "reason": reason}
+                for name, image, reason in self.failed_images
+            ],
+            "notes": list(self.notes),
+            "facts": dict(self.metadata),
+        }
+
+    def _gaps(self) -> dict[str, Any]:
+        gaps = {title: self.gap_to_best(title)._asdict() for title in self.ranking()}
+        return {"behind_best": {title: _without_nan(gap) for title, gap in gaps.items()}}
+
+    def _analysis(self) -> dict[str, Any]:
         found = self.correlations()
         return {
-            "families": [_plain(mean._asdict()) for mean in self.family_means()],
+            "families": [_without_nan(mean._asdict()) for mean in self.family_means()],
             "correlations": {
                 "metrics": list(found.metrics),
                 "values": [[_finite(v) for v in row] for row in found.values.tolist()],
@@ -222,16 +197,34 @@ class DetectorEvaluation(Findings):
         }
 
 
-def by_auroc(methods: Mapping[str, MethodResult], groups: Sequence[str]) -> list[str]:
-    """Order titles by mean AUROC over the groups; those without one come last, by name."""
-    values = {
-        title: float(np.mean([value_of(each, "auroc", group) for group in groups] or [math.nan]))
-        for title, each in methods.items()
-    }
-    return sorted(values, key=lambda t: (math.isnan(values[t]), -np.nan_to_num(values[t]), t))
+def rank(values: Mapping[str, float]) -> list[str]:
+    """Sort names by value, highest first; NaN last, ties by name.
+
+    >>> rank({"b": 0.5, "a": 0.5, "c": 0.9, "d": float("nan")})
+    ['c', 'a', 'b', 'd']
+    """
+    return sorted(
+        values, key=lambda name: (math.isnan(values[name]), -np.nan_to_num(values[name]), name)
+    )
 
 
-def _plain(record: Mapping[str, Any]) -> dict[str, Any]:
+def mean_over_groups(record: MethodResult, metric: str, groups: Sequence[str]) -> float:
+    """Average a metric of a method over groups; NaN if one is undefined or there is none."""
+    return float(np.mean([value_of(record, metric, group) for group in groups] or [math.nan]))
+
+
+def boxes_in_words(thresholds: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return which boxes of a detector are scored, as the end of a sentence."""
+    chosen = thresholds.get("t*", {})
+    values = [value for value in chosen.get("per class", []) if isinstance(value, float)]
+    if not values:
+        return ""
+    low, high = f"{min(values):.3f}", f"{max(values):.3f}"
+    shown = f"{values[0]:.3f}" if len(set(values)) == 1 else f"{low} to {high}"
+    return f", boxes with confidence ≥ t* = {shown} ({chosen['policy']}, {chosen['chosen on']})"
+
+
+def _without_nan(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _finite(v) if isinstance(v, float) else v for name, v in record.items()}
 
 

@@ -1,4 +1,4 @@
-"""What one method did on one benchmark: its numbers, its price, and how to repeat it."""
+"""One method on one benchmark: its numbers, its cost, and how to repeat it."""
 
 import hashlib
 import json
@@ -10,20 +10,41 @@ from incognita.errors import InvalidDataError, UnknownNameError, unknown_name
 from incognita.results.result import Result
 
 FORMAT = "incognita.method-result.1"
-TUNED = " (tuned)"  # after the name of a method whose parameters were searched
+TUNED = " (tuned)"  # ends the title of a method whose parameters were searched
+
+
+class MethodKey(str):
+    """The title of a method in a table: its name, and whether its parameters were searched.
+
+    >>> MethodKey("knn", tuned=True), MethodKey("knn") == "knn"
+    (MethodKey('knn (tuned)'), True)
+    """
+
+    name: str
+    tuned: bool
+
+    def __new__(cls, name: str, *, tuned: bool = False) -> "MethodKey":
+        key = super().__new__(cls, f"{name}{TUNED}" if tuned else name)
+        key.name, key.tuned = name, tuned
+        return key
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, bool]]:
+        return (self.name,), {"tuned": self.tuned}
+
+    def __repr__(self) -> str:
+        return f"MethodKey({str(self)!r})"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The price of a method.
+    """The cost of a method.
 
     Args:
-        forwards: Forward passes per image, the one that all methods share included.
+        forwards: Forward passes per image, including the one that all methods share.
         backwards: Backward passes per image.
-        fit_seconds: Processor time, all threads together, of learning from known outputs that
-            are there already.
-        microseconds_per_sample: Processor time of scoring one row, the network not included.
-        state_bytes: What a fitted method holds.
+        fit_seconds: Processor time of `fit`, summed over threads, without the network.
+        microseconds_per_sample: Processor time of scoring one row, without the network.
+        state_bytes: Memory of the fitted state.
     """
 
     forwards: int
@@ -35,7 +56,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class GridPoint:
-    """One choice of parameters in a search; without a value where it cannot be, and why."""
+    """One point of a search grid; `reason` says why it has no AUROC."""
 
     parameters: Mapping[str, Any]
     auroc: float | None
@@ -44,10 +65,10 @@ class GridPoint:
 
 @dataclass(frozen=True)
 class SearchRecord:
-    """Every choice that was tried on validation data, the default first.
+    """Every point tried on validation data, the default first.
 
-    `kind` is `default` for the numbers of the parameters as published, `tuned` for those of the
-    best point of the curve.
+    `kind` is `default` for a method with its default parameters, `tuned` for the best point of the
+    curve.
     """
 
     kind: str
@@ -62,15 +83,15 @@ class MethodResult:
         method: Its registered name.
         parameters: Their values, whether given, default or tuned.
         results: One record per metric and split.
-        cost: Its price.
-        identity: What the numbers are of: model, data, options. Equal identities give equal
-            numbers, so that a second run may skip what is there.
-        search: The curve, where parameters were searched.
+        cost: Its cost.
+        identity: What the numbers depend on: model, data, options. Equal identities give equal
+            numbers, so a second run skips results that are stored.
+        search: The search curve, if parameters were searched.
         provenance: Versions, command and time, for a reader.
-        notes: What a reader must be told.
+        notes: Notes for the reader.
         failed_images: Images that could not be used: set, id, reason.
-        thresholds: Of a detector: t* on its confidence and tau on the score, each with how and on
-            what it was chosen.
+        thresholds: For a detector: t* on its confidence and tau on the score, each with the policy
+            and the set it was chosen on.
     """
 
     method: str
@@ -84,15 +105,16 @@ class MethodResult:
     failed_images: tuple[tuple[str, str, str], ...] = ()
     thresholds: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"MethodResult({self.title}, {len(self.results)} results)"
+
     @property
-    def title(self) -> str:
-        """The name for tables: a tuned method says so."""
-        return (
-            f"{self.method}{TUNED}" if self.search and self.search.kind == "tuned" else self.method
-        )
+    def title(self) -> MethodKey:
+        """The name for tables; a tuned method says so."""
+        return MethodKey(self.method, tuned=self.search is not None and self.search.kind == "tuned")
 
     def get(self, metric: str, split: str, convention: str | None = None) -> Result:
-        """Give one result; by default in the convention that stands first, the paper's."""
+        """Return one result, by default in the paper's convention."""
         for result in self.results:
             is_same = (result.metric, result.split) == (metric, split)
             if is_same and convention in (None, result.convention):
@@ -100,10 +122,12 @@ class MethodResult:
         if metric not in {result.metric for result in self.results}:
             raise unknown_name("metric", metric, {result.metric for result in self.results})
         splits = dict.fromkeys(r.split for r in self.results if r.metric == metric)
-        raise UnknownNameError(f"{metric} is not given on {split!r}; choose: {', '.join(splits)}.")
+        raise UnknownNameError(
+            f"{metric} has no value on {split!r}. Choose one of: {', '.join(splits)}."
+        )
 
     def as_json(self) -> dict[str, Any]:
-        """Give everything for a JSON file."""
+        """Return everything for a JSON file."""
         return {
             "format": FORMAT,
             "method": self.method,
@@ -114,13 +138,13 @@ class MethodResult:
             "search": None if self.search is None else asdict(self.search),
             "provenance": dict(self.provenance),
             "notes": list(self.notes),
-            "broken": [list(each) for each in self.failed_images],
+            "broken": [list(image) for image in self.failed_images],
             "thresholds": dict(self.thresholds),
         }
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "MethodResult":
-        """Read a record back; anything that is not one is refused."""
+        """Read a record back; raise for anything else."""
         try:
             if record["format"] != FORMAT:
                 raise ValueError(f"its format is {record['format']!r}, not {FORMAT!r}")
@@ -128,7 +152,7 @@ class MethodResult:
             return cls(
                 record["method"],
                 record["parameters"],
-                tuple(Result.from_json(each) for each in record["results"]),
+                tuple(map(Result.from_json, record["results"])),
                 Cost(**record["cost"]),
                 record["identity"],
                 search and _search_from(search),
@@ -138,7 +162,7 @@ class MethodResult:
                 record.get("thresholds", {}),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidDataError(f"This is not the record of a method: {error}.") from error
+            raise InvalidDataError(f"Expected the record of a method: {error}.") from error
 
 
 def _search_from(record: Mapping[str, Any]) -> SearchRecord:
@@ -146,7 +170,7 @@ def _search_from(record: Mapping[str, Any]) -> SearchRecord:
 
 
 def identity_hash(identity: Mapping[str, Any]) -> str:
-    """Give eight letters that differ when anything in the identity does.
+    """Return eight hexadecimal digits that change with anything in the identity.
 
     >>> identity_hash({"method": "knn", "seed": 0})
     '7e4b727a'

@@ -1,4 +1,4 @@
-"""One number with everything needed to read it: what, by which convention, on what, how sure."""
+"""One number with everything needed to read it: metric, convention, images, interval."""
 
 import json
 import math
@@ -13,6 +13,50 @@ from incognita.metrics.catalog import get_metric
 from incognita.metrics.intervals import interval
 from incognita.metrics.measure import MetricValue
 
+FULL_SPECTRUM = "full-spectrum"
+
+
+class Split(str):
+    """The images a number is of, as text: `near`, `near/cats`, `full-spectrum near/cats`.
+
+    A text people read and JSON holds, whose parts code can use without taking it apart.
+
+    Args:
+        group: Images of a kind, such as `known`, `near` or `all`.
+        set: One data set of the group, or one part of a mixed set; None for the whole group.
+        setting: `full-spectrum` where shifted images count as known; None otherwise.
+
+    >>> Split("near", "cats", "full-spectrum")
+    Split('full-spectrum near/cats')
+    >>> Split.parse("near/cats").group, Split("near") == "near"
+    ('near', True)
+    """
+
+    group: str
+    set: str | None
+    setting: str | None
+
+    def __new__(cls, group: str, set: str | None = None, setting: str | None = None) -> "Split":  # noqa: A002 - the field's word
+        prefix, suffix = f"{setting} " if setting else "", f"/{set}" if set else ""
+        split = super().__new__(cls, f"{prefix}{group}{suffix}")
+        split.group, split.set, split.setting = group, set, setting
+        return split
+
+    def __getnewargs__(self) -> tuple[str, str | None, str | None]:  # type: ignore[override]
+        return self.group, self.set, self.setting
+
+    def __repr__(self) -> str:
+        return f"Split({str(self)!r})"
+
+    @classmethod
+    def parse(cls, text: str) -> "Split":
+        """Read the text of a split, as files hold it and people type it."""
+        if isinstance(text, Split):
+            return text
+        is_full = text.startswith(f"{FULL_SPECTRUM} ")
+        group, _, name = text.removeprefix(f"{FULL_SPECTRUM} " if is_full else "").partition("/")
+        return cls(group, name or None, FULL_SPECTRUM if is_full else None)
+
 
 @dataclass(frozen=True)
 class Result:
@@ -21,7 +65,7 @@ class Result:
     Args:
         metric: Its name in the catalog, which also says whether more is better.
         convention: Whose definition: `paper`, or the public code it reproduces.
-        split: Which images.
+        split: The images it is of, a `Split`.
         value: The number; NaN where it is undefined, and then `reason` says why.
         low: Lower bound of the bootstrap interval over images; NaN without one.
         high: Upper bound.
@@ -41,50 +85,59 @@ class Result:
     reason: str | None = None
 
     def __post_init__(self) -> None:
-        get_metric(self.metric)  # refuses a name that is not in the catalog
+        get_metric(self.metric)  # raises for a name that is not in the catalog
+        object.__setattr__(self, "split", Split.parse(self.split))
         if math.isnan(self.value) and self.reason is None:
-            raise InvalidDataError(f"{self.metric} has no value and no reason; give one of them.")
+            raise InvalidDataError(
+                f"{self.metric} has neither a value nor a reason. Give one of them."
+            )
 
     @classmethod
-    def from_measure(
-        cls, metric: str, convention: str, *, split: str, measure: MetricValue, level: float = 0.95
+    def from_value(
+        cls, metric: str, convention: str, *, split: str, value: MetricValue, level: float = 0.95
     ) -> "Result":
-        """Make the record of a measure, with the interval of its replicates."""
-        bounds = interval(np.asarray(measure.values[1:]), level=level)
+        """Build the record of a value, with the interval of its replicates."""
+        bounds = interval(np.asarray(value.values[1:]), level=level)
         return cls(
             metric=metric,
             convention=convention,
             split=split,
-            value=measure.value,
+            value=value.value,
             low=bounds.low,
             high=bounds.high,
-            support=dict(measure.support),
-            parameters=dict(measure.parameters),
-            reason=measure.reason,
+            support=dict(value.support),
+            parameters=dict(value.parameters),
+            reason=value.reason,
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Give the record for a JSON file; NaN, which JSON does not know, becomes null."""
+        """Return the record for a JSON file; NaN becomes null."""
         record = asdict(self)
         for name in ("value", "low", "high"):
             record[name] = None if math.isnan(record[name]) else record[name]
         return record | {"direction": get_metric(self.metric).direction.value}
 
+    def as_row(self) -> dict[str, Any]:
+        """Return the record for a data frame: no nested values, None where undefined."""
+        names = ("metric", "convention", "split", "value", "low", "high", "direction", "reason")
+        record = self.as_json()
+        return {name: record[name] for name in names} | {"split": str(self.split)}
+
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "Result":
-        """Read a record back; a field that is missing or unknown is refused."""
+        """Read a record back; raise for a missing or unknown field."""
         given = {name: value for name, value in record.items() if name != "direction"}
-        missing = [each.name for each in fields(cls) if each.name not in given]
+        missing = [field.name for field in fields(cls) if field.name not in given]
         try:
             if missing:
-                raise ValueError(f"it has no {missing[0]}")
+                raise ValueError(f"{missing[0]} is missing")
             for name in ("value", "low", "high"):
                 given[name] = math.nan if given[name] is None else float(given[name])
             return cls(**given)
         except (KeyError, TypeError, ValueError) as error:
             shown = json.dumps(record)[:200]
             raise InvalidDataError(
-                f"This is not the record of a result: {shown} ({error})."
+                f"Expected the record of a result, got {shown} ({error})."
             ) from error
 
 
@@ -102,7 +155,7 @@ class ConfidenceBin:
     detections: int
 
     def as_json(self) -> dict[str, Any]:
-        """Give the record for a JSON file; NaN becomes null."""
+        """Return the record for a JSON file; NaN becomes null."""
         means = {"confidence": self.confidence, "quality": self.quality}
         record = {name: None if math.isnan(value) else value for name, value in means.items()}
         return {"low": self.low, "high": self.high} | record | {"detections": self.detections}
@@ -123,7 +176,7 @@ class ClassThreshold:
     tau: float = 0.1
 
     def as_json(self) -> dict[str, Any]:
-        """Give the record for a JSON file; NaN becomes null."""
+        """Return the record for a JSON file; NaN becomes null."""
         return {
             "class": self.class_name,
             "threshold": None if math.isnan(self.threshold) else self.threshold,

@@ -1,4 +1,4 @@
-"""Results on disk: one JSON and one Parquet file per method; what is there is not done again."""
+"""Results on disk: one JSON and one Parquet file per method; stored results are not recomputed."""
 
 import json
 import re
@@ -20,24 +20,24 @@ class ResultStore:
     """A folder of results: `<benchmark>/<model>/<method>-<hash of the identity>.json`.
 
     The Parquet file beside each JSON holds one row per image of a classifier (set, group,
-    image_id, label, predicted, unknown_score) or per box of a detector (its place, confidence and
-    what it was called, too). Every number can be computed again from it.
+    image_id, label, predicted, unknown_score) or per box of a detector (also its corners,
+    confidence, and whether it is called unknown). Every number can be recomputed from it.
     """
 
     root: Path
 
     def path(self, identity: Mapping[str, Any]) -> Path:
-        """Say where the result with this identity lies, or would."""
+        """Return the path of the result with this identity."""
         name = f"{plain_name(identity['method'])}-{identity_hash(identity)}.json"
         return self.folder(identity) / name
 
     def folder(self, identity: Mapping[str, Any]) -> Path:
-        """Say where the results of a benchmark and a model lie, or would."""
+        """Return the folder of the results of a benchmark and a model."""
         model = f"{plain_name(identity['model'])}-{identity['weights'][:8]}"
         return self.root / plain_name(identity["benchmark"]) / model
 
     def find(self, identity: Mapping[str, Any]) -> tuple[MethodResult, "polars.DataFrame"] | None:
-        """Give a result and its scores if both are there and whole; None otherwise."""
+        """Return a result and its scores, or None unless both are stored and intact."""
         import polars
 
         path = self.path(identity)
@@ -46,14 +46,14 @@ class ResultStore:
             return None
         try:
             result = MethodResult.from_json(load_json(path))
-            # eight letters of a hash may meet by chance
+            # eight digits of a hash may collide
             is_same = result.identity == json.loads(json.dumps(dict(identity)))
             return (result, polars.read_parquet(scores)) if is_same else None
         except (InvalidDataError, polars.exceptions.PolarsError):
-            return None  # cut off by a crash: it is computed and written again
+            return None  # truncated by a crash: computed and written again
 
     def save(self, result: MethodResult, scores: "polars.DataFrame") -> Path:
-        """Write a result; the scores first, so that a JSON file never lacks them."""
+        """Save a result; the scores first, so that no JSON file is without them."""
         path = self.path(result.identity)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path.with_suffix(".parquet")) as unfinished:
@@ -64,5 +64,5 @@ class ResultStore:
 
 
 def plain_name(name: str) -> str:
-    """Give a name that is safe as a folder: `openood/cifar10` becomes `openood-cifar10`."""
+    """Return a name that is safe for a file: `openood/cifar10` becomes `openood-cifar10`."""
     return re.sub(r"[^A-Za-z0-9._+@-]+", "-", name).strip("-.") or "unnamed"

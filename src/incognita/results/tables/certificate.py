@@ -1,4 +1,4 @@
-"""Results as a table that a person reads in a terminal."""
+"""A certificate as tables for the terminal."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from incognita.results.result import ClassThreshold, ConfidenceBin, Result
 
 
 def certificate_table(results: Sequence[Result], *, width: int = 156) -> Table:
-    """One row per metric and convention, one column per split, grouped as the catalog groups them.
+    """Lay out one row per metric and convention, one column per split, in the catalog's groups.
 
     Shares are in percent, counts as they are; brackets hold the bootstrap interval over images.
-    Conventions that print alike on every split share a row. Where the screen is narrow the meaning
-    is left out first, then the intervals; never a convention.
+    Conventions with equal cells share a row. A narrow screen drops the meanings first, then the
+    intervals; never a convention.
     """
     splits = list(dict.fromkeys(result.split for result in results))
     with_bounds = width >= MEDIUM and any(not math.isnan(result.low) for result in results)
@@ -49,7 +49,7 @@ def certificate_table(results: Sequence[Result], *, width: int = 156) -> Table:
 CONVENTIONS = (
     "paper", "coco", "voc07", "owod", "owdetr", "opendet", "fmiyc", "saod", "detection-calibration",
 )  # fmt: skip
-WIDE, MEDIUM = 156, 110  # columns of a screen that hold the meanings, and the intervals
+WIDE, MEDIUM = 156, 110  # columns of a screen with room for meanings, and for intervals
 CAPTION = (
     "percent, but counts for A-OSE; ↑ higher is better, ↓ lower is better; - undefined there, "
     "blank not defined at all"
@@ -58,60 +58,67 @@ BOUNDS = "; in brackets the 95 % bootstrap interval over images"
 
 
 def threshold_table(thresholds: Sequence[ClassThreshold]) -> Table:
-    """The confidence at which each known class is best cut, with a bar for the error it leaves."""
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", title="Where to cut each class")
+    """Lay out the LRP-optimal confidence of each known class and the error that remains."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", title="Best threshold of each class")
     table.add_column("class")
     table.add_column("objects", justify="right")
     table.add_column("keep confidence ≥", justify="right")
-    table.add_column("LRP there ↓", justify="right")
+    table.add_column("LRP ↓", justify="right")
     table.add_column("")
-    for each in thresholds:
-        name = Text(each.class_name)  # as it is: brackets in a name are no markup
-        if math.isnan(each.optimal_lrp):
-            table.add_row(name, str(each.objects), "-", "-", "[dim]no object[/]")
+    for threshold in thresholds:
+        name = Text(threshold.class_name)  # brackets in a name are not markup
+        if math.isnan(threshold.optimal_lrp):
+            table.add_row(name, str(threshold.objects), "-", "-", "[dim]no object[/]")
             continue
-        cut = "-" if math.isnan(each.threshold) else _rounded_down(each.threshold)
-        length = round(30 * each.optimal_lrp)
+        cut = "-" if math.isnan(threshold.threshold) else _rounded_down(threshold.threshold)
+        length = round(30 * threshold.optimal_lrp)
         bar = f"[red]{'━' * length}[/][dim]{'─' * (30 - length)}[/]"
-        lrp = f"{100 * each.optimal_lrp:.1f}"
-        table.add_row(name, str(each.objects), cut, lrp, bar)
+        lrp = f"{100 * threshold.optimal_lrp:.1f}"
+        table.add_row(name, str(threshold.objects), cut, lrp, bar)
     return table
 
 
 def reliability_table(bins: Sequence[ConfidenceBin]) -> Table:
-    """What detections of each confidence are worth: a bar that should end at the mark."""
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", title="Is the confidence honest?")
+    """Lay out the reliability diagram: bars that should end at the mark."""
+    table = Table(
+        box=box.SIMPLE_HEAD, header_style="bold", title="Reliability: is the confidence honest?"
+    )
     table.add_column("confidence")
     table.add_column("detections", justify="right")
     table.add_column("precision x IoU", justify="right")
-    table.add_column("bar: what it is worth, ┃: what it claims")
-    for each in bins:
-        if not each.detections:
+    table.add_column("bar: measured quality, ┃: confidence")
+    for confidence_bin in bins:
+        if not confidence_bin.detections:
             continue
-        end, mark = round(40 * each.quality), min(39, round(40 * each.confidence))
+        end, mark = (
+            round(40 * confidence_bin.quality),
+            min(39, round(40 * confidence_bin.confidence)),
+        )
         cells = ["━" if k < end else "─" for k in range(40)]
         cells[mark] = "┃"
         bar = Text("".join(cells), style="green" if end >= mark else "yellow")
-        span = f"{each.low:.1f} to {each.high:.1f}"
-        table.add_row(span, str(each.detections), f"{100 * each.quality:.1f}", bar)
+        span = f"{confidence_bin.low:.1f} to {confidence_bin.high:.1f}"
+        table.add_row(
+            span, str(confidence_bin.detections), f"{100 * confidence_bin.quality:.1f}", bar
+        )
     return table
 
 
 def _rounded_down(threshold: float) -> str:
-    """Four decimals, never more than it is: that would cut off the very detection that decides."""
+    """Round down to four decimals: rounding up would drop the detection that decides."""
     nearest = f"{threshold:.4f}"
     return nearest if float(nearest) <= threshold else f"{threshold - 1e-4:.4f}"
 
 
 def _in_groups(results: Sequence[Result]) -> list[str]:
-    """Metrics in the order of their groups."""
+    """Return the metrics in the order of their groups."""
     metrics = list(dict.fromkeys(result.metric for result in results))
     groups = list(dict.fromkeys(get_metric(metric).group for metric in metrics))
     return sorted(metrics, key=lambda metric: groups.index(get_metric(metric).group))
 
 
 def _place(convention: str) -> tuple[int, str]:
-    """The paper first, then the public codes; a convention we do not know comes last, by name."""
+    """Sort key: the paper first, then the public codes, then others by name."""
     known = CONVENTIONS.index(convention) if convention in CONVENTIONS else len(CONVENTIONS)
     return known, convention
 
@@ -119,7 +126,7 @@ def _place(convention: str) -> tuple[int, str]:
 def _rows(
     results: Sequence[Result], metric: str, splits: Sequence[str], *, with_bounds: bool
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """The conventions of a metric and their cells; conventions with equal cells together."""
+    """Yield the conventions of a metric with their cells; equal cells share a row."""
     mine = {(r.convention, r.split): r for r in results if r.metric == metric}
     rows: dict[tuple[str, ...], list[str]] = {}
     for convention in sorted({convention for convention, _ in mine}, key=_place):

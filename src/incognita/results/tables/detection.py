@@ -1,10 +1,11 @@
-"""The evaluation of a detector as tables that a person reads in a terminal."""
+"""The evaluation of a detector as tables for the terminal."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -17,29 +18,56 @@ from incognita.results.analysis import (
     value_of,
 )
 from incognita.results.method_result import MethodResult
+from incognita.results.result import Split
+
+if TYPE_CHECKING:
+    from incognita.results.evaluation import Evaluation
 
 CAPTION = (
-    "percent; ↑ higher is better, ↓ lower is better. AUROC and FPR (at 95 % of the known kept) "
-    "tell boxes on known images from boxes on unknown ones; AP_U, P_U, R_U and nOSE compare boxes "
+    "percent; ↑ higher is better, ↓ lower is better. AUROC and FPR (at 95 % known recall) separate "
+    "boxes on known images from boxes on unknown ones; AP_U, P_U, R_U and nOSE compare boxes "
     "called unknown with real objects. nOSE by objects, as the paper defines it; /box: nOSE by "
     "boxes with the labels and the threshold of the paper's code"
 )
 SEEN = (
-    "; silent: images without a box above t*, missed: unknown objects that no box overlaps, both "
-    "invisible to AUROC and FPR"
+    "; no prediction: images without a box above t*; undetected: unknown objects that no box "
+    "overlaps (FN^D); AUROC and FPR see neither"
 )
 BOUNDS = ". ± half of the 95 % bootstrap interval over images"
 COVERAGE_CAPTION = (
-    "silent: images without a box above t*; overlooked: unknown objects that no box overlaps. "
-    "AUROC and FPR are blind to both"
+    "no prediction: images without a box above t*; undetected: unknown objects that no box "
+    "overlaps (FN^D). AUROC and FPR see neither"
 )
 _BY_BOX = "\n\n\n/box↓"
+
+
+def evaluation_table(evaluation: "Evaluation", *, width: int = 156) -> Group:
+    """Lay out coverage, both families of metrics, and the mixed sets."""
+    first = evaluation.results[0]
+    splits = dict.fromkeys(Split.parse(result.split) for result in first.results)
+    unknown = [split for split in splits if split.set and split.group in evaluation.groups]
+    mixed = [Split(name, "all") for name in evaluation.mixed]
+    parts: list[RenderableType] = [coverage_table(first, [Split("known"), *unknown, *mixed])]
+    if evaluation.groups:
+        parts.append(detection_table(evaluation.results, evaluation.groups, width=width))
+    parts += [mixed_table(evaluation.results, name, width=width) for name in evaluation.mixed]
+    return Group(*parts)
+
+
+def further_tables(evaluation: "Evaluation") -> Group | None:
+    """Lay out family means and correlations; None if there are too few methods for either."""
+    if len(evaluation.methods) < 3 or not evaluation.groups:
+        return None
+    return Group(
+        family_table(evaluation.family_means(), evaluation.groups),
+        correlation_table(evaluation.correlations()),
+    )
 
 
 def detection_table(
     results: Sequence[MethodResult], groups: Sequence[str], *, width: int = 156
 ) -> Group:
-    """One row per method with both families of metrics, the groups side by side.
+    """Lay out one row per method with both families of metrics, the groups side by side.
 
     A narrow screen gets several tables below each other.
     """
@@ -49,16 +77,16 @@ def detection_table(
         blocks = [groups[k : k + at_most] for k in range(0, len(groups), at_most)]
         tables = [_block(results, block) for block in blocks]
         if all(_natural_width(table) <= width for table in tables):
-            break  # else no screen is that narrow: names are folded
+            break  # otherwise names are folded
     tables[-1].caption = CAPTION + SEEN + (BOUNDS if has_bounds else "")
     return Group(*tables)
 
 
 def _coverage(result: MethodResult, group: str) -> str:
-    """Say above AUROC what it cannot see: it is the same for every method."""
-    silent = value_of(result, "images_without_detection", group)
-    missed = value_of(result, "unknown_objects_without_detection", group)
-    return f"{group}\nsilent {_percent(silent)}\nmissed {_percent(missed)}"
+    """Format what AUROC cannot see, the same for every method, as a header above it."""
+    without = value_of(result, "images_without_detection", group)
+    undetected = value_of(result, "unknown_objects_without_detection", group)
+    return f"{group}\nno prediction {_percent(without)}\nundetected {_percent(undetected)}"
 
 
 def _natural_width(table: Table) -> int:
@@ -66,7 +94,7 @@ def _natural_width(table: Table) -> int:
 
 
 def _bounds(result: MethodResult, group: str) -> str:
-    """Give half of the interval of AUROC, or nothing where there is none."""
+    """Format half of the interval of AUROC; empty if there is none."""
     found = [r for r in result.results if (r.metric, r.split) == ("auroc", group)]
     if not found or math.isnan(found[0].low):
         return ""
@@ -97,26 +125,26 @@ def _cells(result: MethodResult, group: str) -> list[str]:
 
 
 def coverage_table(result: MethodResult, splits: Sequence[str]) -> Table:
-    """What the boxes leave out before any method looks at them."""
+    """Lay out what the boxes leave out before any method scores them."""
     table = _table(COVERAGE_CAPTION)
     _add_names(table, "images of")
-    for title in ("images", "unknown objects", "silent ↓", "overlooked ↓"):
+    for title in ("images", "unknown objects", "no prediction ↓", "undetected ↓"):
         table.add_column(title, justify="right", no_wrap=True)
     for split in splits:
-        silent = result.get("images_without_detection", split)
-        ignored = result.get("unknown_objects_without_detection", split)
+        without = result.get("images_without_detection", split)
+        undetected = result.get("unknown_objects_without_detection", split)
         table.add_row(
             Text(split),
-            f"{silent.support.get('images', 0):,}",
-            f"{ignored.support.get('objects', 0):,}",
-            _percent(silent.value),
-            _percent(ignored.value),
+            f"{without.support.get('images', 0):,}",
+            f"{undetected.support.get('objects', 0):,}",
+            _percent(without.value),
+            _percent(undetected.value),
         )
     return table
 
 
 def family_table(means: Iterable[FamilyMean], groups: Sequence[str]) -> Table:
-    """Means over families of methods, one row per family and group."""
+    """Lay out means over families of methods, one row per family and group."""
     cells: dict[tuple[str, str], dict[str, FamilyMean]] = {}
     for mean in means:
         cells.setdefault((mean.group, mean.family), {})[mean.metric] = mean
@@ -140,23 +168,20 @@ _MIXED = (
     "map_known", "unknown_ap", "unknown_precision", "unknown_recall", "open_set_error",
     "normalized_open_set_error",
 )  # fmt: skip
-# images with known objects only have nothing unknown to find, and the reverse
+# known-only images have no unknown objects, and the reverse
 _OF_SPLIT = {"all": _MIXED, "known-only": _MIXED[:1], "unknown-only": _MIXED[1:]}
 
 
 def mixed_table(results: Sequence[MethodResult], name: str, *, width: int = 156) -> Group:
-    """Known and unknown objects together: what becomes of both, split by split.
+    """Lay out a mixed set, with known and unknown objects in one image, split by split.
 
-    On a narrow screen the splits stand below each other.
+    A narrow screen gets one table per split.
     """
     tables = [_mixed_block(results, name, list(_OF_SPLIT))]
     if _natural_width(tables[0]) > width:
         tables = [_mixed_block(results, name, [split]) for split in _OF_SPLIT]
-    tables[
-        -1
-    ].caption = (
-        f"{escape(name)}: known beside unknown objects; percent, A-OSE is a count of objects"
-    )
+    caption = f"{escape(name)}: known beside unknown objects; percent, A-OSE is a count of objects"
+    tables[-1].caption = caption
     return Group(*tables)
 
 
@@ -184,9 +209,9 @@ def _shown(metric: str, value: float) -> str:
 
 
 def correlation_table(correlations: Correlations) -> Table:
-    """The correlation of each pair of metrics; the stronger, the brighter."""
+    """Lay out the correlation of each pair of metrics; the stronger, the brighter."""
     n = int(correlations.n_pairs.max()) if correlations.n_pairs.size else 0
-    table = _table(f"Pearson's correlation among metrics over {n} pairs of method and set")
+    table = _table(f"Pearson correlation of the metrics over {n} pairs of method and set")
     table.add_column("", no_wrap=True)
     titles = [_title(metric) for metric in correlations.metrics]
     for title in titles:
@@ -212,7 +237,7 @@ def _below(group: str, title: str) -> Text:
 
 
 def _add_names(table: Table, title: str) -> None:
-    """Add a column of names, the only ones that are folded where there is no room."""
+    """Add a column of names, which are folded if there is no room."""
     table.add_column(title, overflow="fold")
 
 
@@ -230,15 +255,3 @@ def _table(caption: str | None = None, padding: tuple[int, int] = (0, 1)) -> Tab
 
 def _percent(value: float) -> str:
     return "-" if math.isnan(value) else f"{100 * value:.1f}"
-
-
-def thresholds_in_words(thresholds: Mapping[str, Mapping[str, object]]) -> str:
-    """Say in a line how boxes are kept."""
-    kept = thresholds.get("t*", {})
-    values = [v for v in kept.get("per class", []) if isinstance(v, float)]  # type: ignore[attr-defined]
-    if not values:
-        return ""
-    shown = (
-        f"{values[0]:.3f}" if len(set(values)) == 1 else f"{min(values):.3f} to {max(values):.3f}"
-    )
-    return f"boxes with confidence from t* = {shown} on ({kept['policy']}, {kept['chosen on']})"

@@ -1,7 +1,8 @@
-"""The ranking of methods as a table that a person reads in a terminal."""
+"""The ranking of methods on a classifier as a table for the terminal."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.table import Table
@@ -11,25 +12,42 @@ from incognita.errors import UnknownNameError
 from incognita.metrics.intervals import Difference
 from incognita.results.method_result import Cost, MethodResult
 
+if TYPE_CHECKING:
+    from incognita.results.evaluation import Evaluation
+
 CAPTION = (
     "percent; ↑ higher is better, ↓ lower is better; FPR at 95 % recall of the unknown; ± half of "
-    "the 95 % bootstrap interval over images; = cannot be told apart from the best; mistakes: "
-    "wrong answers on known images as what is to be found; passes: forward+backward per image; µs "
-    "per image and bytes without the network"
+    "the 95 % bootstrap interval over images; = not significantly worse than the best; mistakes: "
+    "AUROC of detecting misclassified known images; passes: forward+backward per image; µs per "
+    "image and bytes without the network"
 )
 MEDIUM = 110
+
+
+def evaluation_table(evaluation: "Evaluation", *, width: int = 156) -> Table:
+    """Lay out the ranking of an evaluation."""
+    gaps = {title: evaluation.gap_to_best(title) for title in evaluation.ranking()}
+    return ranking_table(evaluation.results, evaluation.groups, gaps, width=width)
+
+
+def further_tables(evaluation: "Evaluation") -> Table | None:
+    """Lay out default and tuned parameters side by side; None if nothing was searched."""
+    methods = evaluation.methods
+    tuned = [record for record in evaluation.results if record.title.tuned]
+    pairs = [(methods[record.method], record) for record in tuned if record.method in methods]
+    return search_table(pairs, evaluation.groups) if pairs else None
 
 
 def ranking_table(
     results: Sequence[MethodResult],
     groups: Sequence[str],
-    behind: Mapping[str, Difference],
+    gaps: Mapping[str, Difference],
     *,
     width: int = 156,
 ) -> Table:
-    """One row per method, best first.
+    """Lay out one row per method, best first.
 
-    A narrow screen loses the columns of the price, then the intervals.
+    A narrow screen drops the columns of the cost, then the intervals.
     """
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption=CAPTION, caption_justify="left")
     is_wide = width >= MEDIUM
@@ -48,9 +66,9 @@ def ranking_table(
             str(place),
             Text(result.title, style="bold" if place == 1 else ""),
             *_group_cells(result, groups, with_bounds=is_wide),
-            _gap(behind[result.title]) if place > 1 else "",
+            _gap(gaps[result.title]) if place > 1 else "",
             _percent(result, "auroc", "misclassified"),
-            *(_price(result.cost) if is_wide else ()),
+            *(_cost(result.cost) if is_wide else ()),
         )
     return table
 
@@ -76,12 +94,12 @@ def _percent(result: MethodResult, metric: str, split: str, *, with_bounds: bool
 
 
 def _gap(difference: Difference) -> str:
-    """How far behind; a method whose interval reaches zero cannot be told from the best."""
+    """Format the gap to the best; `=` marks a method whose interval includes zero."""
     sign = " =" if not math.isnan(difference.high) and difference.high >= 0 else "  "
     return f"{100 * difference.value:.1f}{sign}"
 
 
-def _price(cost: Cost) -> list[str]:
+def _cost(cost: Cost) -> list[str]:
     passes = f"{cost.forwards}+{cost.backwards}" if cost.backwards else str(cost.forwards)
     return [
         passes,
@@ -92,7 +110,7 @@ def _price(cost: Cost) -> list[str]:
 
 
 def _bytes(n: int) -> str:
-    """A size people can read.
+    """Format a size.
 
     >>> _bytes(0), _bytes(20_480), _bytes(5_300_000)
     ('0', '20 kB', '5 MB')
@@ -106,7 +124,7 @@ def _bytes(n: int) -> str:
 def search_table(
     pairs: Sequence[tuple[MethodResult, MethodResult]], groups: Sequence[str]
 ) -> Table:
-    """Defaults and tuned parameters side by side: on validation data and on each test group."""
+    """Lay out default and tuned AUROC on validation data and on each test group."""
     caption = "AUROC in percent: with default parameters → with those chosen on validation data"
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption=caption, caption_justify="left")
     table.add_column("method", no_wrap=True)
@@ -121,7 +139,7 @@ def search_table(
         chosen = ", ".join(f"{name}={value}" for name, value in best.parameters.items())
         cells = [f"{_percent(default, 'auroc', g)} → {_percent(tuned, 'auroc', g)}" for g in groups]
         on_validation = " → ".join(
-            "-" if each.auroc is None else f"{100 * each.auroc:.1f}" for each in (curve[0], best)
+            "-" if point.auroc is None else f"{100 * point.auroc:.1f}" for point in (curve[0], best)
         )
         table.add_row(default.method, chosen, str(len(points)), on_validation, *cells)
     return table

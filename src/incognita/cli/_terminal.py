@@ -1,0 +1,99 @@
+"""What commands share: exit codes, interrupts, and one progress bar on stderr."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+CRITERION_FAILED, WRONG_USAGE, DATA_MISSING, IN_PART, INTERRUPTED = 1, 2, 3, 4, 130
+SECONDS_BETWEEN_LINES = 20.0  # of a log, while a data set is running
+OnStep = Callable[[str], None]
+OnProgress = Callable[[str, int, int], None]  # data set, images done, images in total
+interrupts: list[int] = []
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Handle SIGINT; compiled code may swallow the exception, so the signal is kept too."""
+    interrupts.append(number)
+    raise KeyboardInterrupt
+
+
+def stop_if_interrupted() -> None:
+    """Stop between two steps if an interrupt was lost inside compiled code."""
+    if interrupts:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def progress_on_stderr(
+    *, n_steps: int | None = None, first: str = "loading"
+) -> Iterator[tuple[OnStep, OnProgress]]:
+    """Show progress: a bar in a terminal, a line per data set in a log.
+
+    Args:
+        n_steps: The number of steps, if it is known in advance.
+        first: What is shown before the first step.
+
+    Yields:
+        A function to call with the description of each step, and one to call with a data set's
+        name, the images done, and the images in total.
+    """
+    if not sys.stderr.isatty():
+        yield (lambda _: stop_if_interrupted()), _Log()
+        return
+    with _rich_progress() as progress:
+        images = progress.add_task("", total=None, visible=False)
+        steps = progress.add_task(first, total=n_steps)
+
+        def on_step(what: str) -> None:
+            stop_if_interrupted()
+            progress.update(steps, description=what, advance=1 if n_steps else 0)
+
+        def on_progress(name: str, done: int, total: int) -> None:
+            stop_if_interrupted()
+            if progress.tasks[0].description != name:
+                progress.reset(images, description=name, total=total, visible=True)
+            progress.update(images, completed=done)
+
+        yield on_step, on_progress
+
+
+def _rich_progress() -> Any:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task):  # type: ignore[no-untyped-def]
+            return Text(f"{task.speed:.0f}/s" if task.speed and task.total else "")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate())
+    console = Console(stderr=True)
+    return Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+
+
+class _Log:
+    """Writes a line when a data set is done, and now and then before."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        stop_if_interrupted()
+        now = time.monotonic()
+        if done >= total:
+            sys.stderr.write(f"{name}: {total} images\n")
+        elif now - self.last > SECONDS_BETWEEN_LINES:
+            sys.stderr.write(f"{name}: {done} of {total} images\n")
+        else:
+            return
+        self.last = now

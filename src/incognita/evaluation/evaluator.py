@@ -1,0 +1,326 @@
+"""The one evaluator: what is stored, what is pending, and the record of every method.
+
+What differs between classifiers and detectors is in a `Task`: where rows come from, and how they
+are measured.
+"""
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from torch import Tensor
+
+from incognita._version import __version__
+from incognita.benchmarks.benchmark import Benchmark
+from incognita.errors import InvalidDataError
+from incognita.evaluation.fit_and_score import (
+    ExtractionLog,
+    Extractor,
+    FittedMethod,
+    MethodRunner,
+    OnStep,
+    ScoredMethods,
+)
+from incognita.evaluation.parts import fitting_sets, test_sets
+from incognita.evaluation.select_methods import SelectedMethods
+from incognita.extraction.settings import Settings
+from incognita.methods.method import Method, family_of
+from incognita.models.fingerprints import describe_callable
+from incognita.results.evaluation import Evaluation
+from incognita.results.method_result import Cost, MethodKey, MethodResult
+from incognita.results.result import Result, Split
+from incognita.results.score_tables import Measured, ScoredSet, Scores
+from incognita.results.store import ResultStore
+
+if TYPE_CHECKING:
+    import polars
+
+Stored = dict[MethodKey, tuple[MethodResult, "polars.DataFrame"]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options that change the numbers, beside model, benchmark and methods."""
+
+    search: bool = False
+    limit: int | None = None
+    seed: int = 0
+    n_resamples: int = 200
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationPlan:
+    """The methods to run on a benchmark, and the results that are stored already.
+
+    Args:
+        benchmark: The benchmark.
+        selected: The methods.
+        options: Search, limit, seed, resamples.
+        log: Settings and cost of the extraction.
+        results: The result store, if there is one.
+    """
+
+    benchmark: Benchmark
+    selected: SelectedMethods
+    options: Options
+    log: ExtractionLog
+    results: ResultStore | None = None
+
+    def is_searched(self, method: Method) -> bool:
+        """Whether a second version of a method runs, with searched parameters."""
+        return self.options.search and bool(method.search_space)
+
+    def keys(self, name: str) -> list[MethodKey]:
+        """Return the keys of the results that a method will have."""
+        is_searched = self.is_searched(self.selected.methods[name])
+        return [MethodKey(name), MethodKey(name, tuned=True)] if is_searched else [MethodKey(name)]
+
+    def pending(self, stored: Iterable[str]) -> dict[str, Method]:
+        """Return the methods without a stored result."""
+        found, methods = set(stored), self.selected.methods
+        return {name: m for name, m in methods.items() if not found.issuperset(self.keys(name))}
+
+    def shared_identity(self, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the results of all methods depend on: the model, the data, the options."""
+        datasets = {name: d for name, d in fitting_sets(self.benchmark).items() if d is not None}
+        datasets |= {f"{group}/{name}": d for group, name, d in test_sets(self.benchmark)}
+        return {
+            "benchmark": self.benchmark.name,
+            "version": self.benchmark.version,
+            "data": {name: dataset.fingerprint()[:16] for name, dataset in datasets.items()},
+            "classes": list(self.benchmark.classes),
+            **model,
+            "limit": self.options.limit,
+            "seed": self.options.seed,
+            "resamples": self.options.n_resamples,
+        }
+
+    def identity(self, shared: Mapping[str, Any], key: MethodKey) -> dict[str, Any]:
+        """Return what one result depends on."""
+        method = self.selected.methods[key.name]
+        return dict(shared) | {
+            "method": key.name,
+            "choice": "tuned" if key.tuned else "given",
+            "parameters": describe(method),
+            "code": code_version(method),
+        }
+
+    def stored(self, shared: Mapping[str, Any]) -> Stored:
+        """Load the results that are stored already."""
+        found: Stored = {}
+        for key in [key for name in self.selected.methods for key in self.keys(name)]:
+            result = self.results and self.results.find(self.identity(shared, key))
+            if result:
+                found[key] = result
+        return found
+
+    def failed_images(self, stored: Iterable[MethodResult]) -> tuple[tuple[str, str, str], ...]:
+        """Return the images that failed now or in a stored result, each once."""
+        now = [(name, str(image.image_id), image.reason) for name, image in self.log.failed_images]
+        before = [image for record in stored for image in record.failed_images]
+        return tuple({image[:2]: image for image in [*before, *now]}.values())
+
+    def metadata(self, shared: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what was evaluated, and what it cost."""
+        return dict(shared) | {
+            "title": self.benchmark.title,
+            "passes": self.log.count._asdict(),
+            "output_bytes": self.log.n_bytes,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class MethodMeasurement:
+    """The numbers of one method, its cost, and the table of its scores."""
+
+    results: tuple[Result, ...]
+    frame: "polars.DataFrame"
+    cost: Cost
+    thresholds: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """The numbers of a run, and what an `Evaluation` shows beside them."""
+
+    methods: Mapping[MethodKey, MethodMeasurement] = field(default_factory=dict)
+    groups: tuple[Split, ...] = ()
+    measured: Mapping[str, Measured] = field(default_factory=dict)
+    sets: tuple[ScoredSet, ...] = ()
+    scores: Mapping[str, Scores] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Task(Protocol):
+    """What differs between the evaluation of a classifier and of a detector."""
+
+    @property
+    def row(self) -> Literal["image", "box"]:
+        """What a row is."""
+
+    def identity(self, settings: Settings) -> dict[str, Any]:
+        """Return what the numbers depend on beside the data and the options."""
+
+    def extractor(self, methods: Mapping[str, Method], on_step: OnStep | None) -> Extractor:
+        """Return the source of rows for methods."""
+
+    def measure(
+        self, scored: ScoredMethods, stored: Stored, options: Options, on_step: OnStep | None
+    ) -> Measurements:
+        """Measure every method that ran."""
+
+    def notes(self, fitted: FittedMethod, options: Options) -> list[str]:
+        """Return notes for the record of a method."""
+
+    def finish(
+        self, evaluation: Evaluation, measurements: Measurements, best_result: Path | None
+    ) -> tuple[list[str], dict[str, Any]]:
+        """Draw what can be drawn beside the best result; return further notes and metadata."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluator:
+    """Runs the pending methods of a plan and combines them with stored results."""
+
+    plan: EvaluationPlan
+    task: Task
+
+    def run(self, on_step: OnStep | None = None) -> Evaluation:
+        """Evaluate every method."""
+        plan, task = self.plan, self.task
+        shared = plan.shared_identity(task.identity(plan.log.settings))
+        stored = plan.stored(shared)
+        scored = self._run(plan.pending(stored), on_step)
+        measurements = task.measure(scored, stored, plan.options, on_step)
+        records = {key: record for key, (record, _) in stored.items()}
+        records |= self._save(scored, measurements, shared)
+        if not records:
+            reasons = "; ".join(f"{name}: {why}" for name, why in scored.failed.items())
+            raise InvalidDataError(f"No method could be run. {reasons}")
+        return self._evaluation(scored, measurements, records, shared)
+
+    def _run(self, pending: Mapping[str, Method], on_step: OnStep | None) -> ScoredMethods:
+        if not pending:
+            return ScoredMethods()
+        searched = frozenset(name for name, m in pending.items() if self.plan.is_searched(m))
+        extractor = self.task.extractor(pending, on_step)
+        return MethodRunner(self.plan.benchmark, extractor, pending, searched, on_step).run()
+
+    def _save(
+        self, scored: ScoredMethods, measurements: Measurements, shared: Mapping[str, Any]
+    ) -> dict[MethodKey, MethodResult]:
+        """Make the record of every new method, and store it."""
+        records = {}
+        for key, measurement in measurements.methods.items():
+            records[key] = self._record(key, scored, measurement, shared)
+            if self.plan.results is not None:
+                self.plan.results.save(records[key], measurement.frame)
+        return records
+
+    def _record(
+        self,
+        key: MethodKey,
+        scored: ScoredMethods,
+        measurement: MethodMeasurement,
+        shared: Mapping[str, Any],
+    ) -> MethodResult:
+        fitted = scored.fitted[key]
+        return MethodResult(
+            method=key.name,
+            parameters=describe(fitted.method),
+            results=measurement.results,
+            cost=measurement.cost,
+            identity=self.plan.identity(shared, key),
+            search=scored.searches.get(key),
+            provenance=provenance(),
+            notes=(*self.plan.benchmark.notes, *self.task.notes(fitted, self.plan.options)),
+            failed_images=self.plan.failed_images(()),
+            thresholds=measurement.thresholds,
+        )
+
+    def _evaluation(
+        self,
+        scored: ScoredMethods,
+        measurements: Measurements,
+        records: Mapping[MethodKey, MethodResult],
+        shared: Mapping[str, Any],
+    ) -> Evaluation:
+        plan, families = self.plan, self.plan.selected.methods
+        evaluation = Evaluation(
+            row=self.task.row,
+            methods=dict(records.items()),
+            groups=measurements.groups,
+            families={key: str(family_of(families[key.name])) for key in records},
+            mixed=tuple(plan.benchmark.mixed),
+            measured=measurements.measured,
+            sets=measurements.sets,
+            scores=measurements.scores,
+            skipped=plan.selected.skipped,
+            failed=scored.failed,
+            failed_images=plan.failed_images(records.values()),
+            notes=tuple(
+                dict.fromkeys(note for record in records.values() for note in record.notes)
+            ),
+            metadata=plan.metadata(shared),
+        )
+        notes, metadata = self.task.finish(evaluation, measurements, self._path(evaluation, shared))
+        return replace(
+            evaluation,
+            notes=tuple(dict.fromkeys([*evaluation.notes, *notes])),
+            metadata=dict(evaluation.metadata) | metadata,
+        )
+
+    def _path(self, evaluation: Evaluation, shared: Mapping[str, Any]) -> Path | None:
+        """Return the file of the best result, beside which pictures are saved."""
+        best = evaluation.results[0].title
+        results = self.plan.results
+        return None if results is None else results.path(self.plan.identity(shared, best))
+
+
+def code_version(method: Method) -> str:
+    """Return a text that changes with a method's code: our version, or a hash of its class."""
+    kind, scorer = type(method), getattr(method, "scorer", None)
+    is_ours = kind.__module__.startswith("incognita.")
+    own = f"incognita {__version__}" if is_ours else describe_callable(kind)
+    return f"{own}, {code_version(scorer)}" if isinstance(scorer, Method) else own
+
+
+def describe(method: Method) -> dict[str, Any]:
+    """Return the parameters of a method and of its scorer for a JSON file."""
+    own = {name: _as_json(value) for name, value in method.parameters().items()}
+    scorer = getattr(method, "scorer", None)
+    if not isinstance(scorer, Method):
+        return own
+    return own | {"scorer": {scorer.title: describe(scorer)}}
+
+
+def _as_json(value: Any) -> Any:
+    """Convert a value for JSON, so that different values have different texts."""
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    if isinstance(value, np.generic):
+        return _as_json(value.item())
+    if isinstance(value, np.ndarray | Tensor):
+        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+        data = np.ascontiguousarray(array)
+        return f"array {data.dtype} {list(data.shape)} {sha256(data.tobytes()).hexdigest()[:16]}"
+    is_number = isinstance(value, int | float) and math.isfinite(value)
+    return value if value is None or is_number or isinstance(value, str) else repr(value)
+
+
+def provenance() -> dict[str, Any]:
+    """Return versions, command and time."""
+    return {
+        "incognita": __version__,
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+        "command": " ".join(sys.argv),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

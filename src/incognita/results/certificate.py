@@ -1,0 +1,97 @@
+"""The certificate of a detector: every metric, convention and split from its detections."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from incognita.errors import UnknownNameError, unknown_name
+from incognita.metrics.catalog import get_metric
+from incognita.results.export import WIDTH, Report
+from incognita.results.result import ClassThreshold, ConfidenceBin, Result
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+# what a summary shows: closed set, open set, calibration
+MAIN_METRICS = (
+    "ap50", "unknown_recall", "unknown_precision", "open_set_error", "images_without_detection",
+    "laece",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class Certificate(Report):
+    """Results of a detector, its class thresholds, its reliability diagram, and notes.
+
+    Args:
+        results: One record per metric, convention and split.
+        thresholds: The LRP-optimal confidence of each known class, on all images.
+        reliability: Quality of the detections by confidence, on all images; empty if confidences
+            are not probabilities.
+        notes: What was left out or looks wrong.
+        inputs: What it was computed from: files, hashes, options.
+    """
+
+    results: tuple[Result, ...]
+    thresholds: tuple[ClassThreshold, ...]
+    reliability: tuple[ConfidenceBin, ...] = ()
+    notes: tuple[str, ...] = ()
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        n_metrics = len({result.metric for result in self.results})
+        return f"Certificate({n_metrics} metrics, {len(self.results)} results)"
+
+    def get(self, metric: str, convention: str = "paper", *, split: str = "all") -> Result:
+        """Return one result."""
+        for result in self.results:
+            if (result.metric, result.convention, result.split) == (metric, convention, split):
+                return result
+        offered = [result for result in self.results if result.metric == metric]
+        if not offered:
+            raise unknown_name("metric", metric, {result.metric for result in self.results})
+        raise UnknownNameError(
+            f"{metric} has no value in the convention {convention!r} on the split {split!r}. "
+            f"Conventions: {', '.join(sorted({r.convention for r in offered}))}; splits: "
+            f"{', '.join(dict.fromkeys(r.split for r in offered))}."
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything for a JSON file."""
+        return {
+            "results": [result.as_json() for result in self.results],
+            "thresholds": [threshold.as_json() for threshold in self.thresholds],
+            "reliability": [confidence_bin.as_json() for confidence_bin in self.reliability],
+            "notes": list(self.notes),
+            "inputs": dict(self.inputs),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one record per metric, convention and split."""
+        return [result.as_row() for result in self.results]
+
+    def table(self, *, width: int = WIDTH) -> "RenderableType":
+        """Return the table that `rich` prints."""
+        from incognita.results.tables.certificate import certificate_table
+
+        return certificate_table(self.results, width=width)
+
+    def summary(self) -> str:
+        """Return the main metrics on all images, one per line."""
+        found = {
+            result.metric: result for result in reversed(self.results) if result.split == "all"
+        }
+        lines = [_line(found[metric]) for metric in MAIN_METRICS if metric in found]
+        return "\n".join([repr(self), *lines, *(f"note: {note}" for note in self.notes)])
+
+
+def _line(result: Result) -> str:
+    info = get_metric(result.metric)
+    if math.isnan(result.value):
+        shown = f"undefined ({result.reason})"
+    elif info.is_count:
+        shown = f"{result.value:.0f}"
+    else:
+        shown = f"{100 * result.value:.1f} %"
+    return f"{info.title} {info.direction.arrow}  {shown}  ({result.convention}: {info.meaning})"

@@ -1,0 +1,183 @@
+"""The rows behind the numbers: which images or boxes were scored, and their tables on disk."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars
+
+from incognita.containers.boxes import BoxTruth, Detections
+from incognita.results.result import Split
+from incognita.shapes import Bool, Float64, Int
+
+Scores = Mapping[str, Float64[np.ndarray, "n"]]  # the score of every row, by set
+Replicates = Float64[np.ndarray, "replicates"]  # a value, then its bootstrap replicates
+Measured = dict[tuple[str, Split], Replicates]  # by metric and split
+KNOWN, SHIFTED, TEST = "known", "shifted", "test"  # two groups, and the set of known images
+MIXED = "mixed"  # the group of sets with known and unknown objects in one image
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredSet:
+    """One data set as a classifier saw it.
+
+    Args:
+        name: Its name in the benchmark.
+        group: `known`, `shifted`, or the group of unknown sets it belongs to, such as `near`.
+        image_ids: One per row.
+        predicted: The predicted class.
+        labels: The true class, for known and shifted images.
+    """
+
+    name: str
+    group: str
+    image_ids: Sequence[str]
+    predicted: Int[np.ndarray, "n"]
+    labels: Int[np.ndarray, "n"] | None
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether its images belong to no known class."""
+        return self.group not in (KNOWN, SHIFTED)
+
+    def keep(self, is_kept: Bool[np.ndarray, "n"]) -> "ScoredSet":
+        """Return the set with some of its rows."""
+        ids = tuple(image for image, keep in zip(self.image_ids, is_kept, strict=True) if keep)
+        labels = None if self.labels is None else self.labels[is_kept]
+        return ScoredSet(self.name, self.group, ids, self.predicted[is_kept], labels)
+
+
+@dataclass(frozen=True, eq=False)
+class DetectedSet:
+    """One data set as a detector saw it.
+
+    Args:
+        name: Its name in the benchmark.
+        group: `known`, `shifted`, the group of unknown sets it belongs to, or `mixed`.
+        found: Every box the box filter kept, in the classes of the truth.
+        truth: The objects in the images that could be read.
+        is_kept: Boxes with a confidence of at least t*: only these are scored.
+    """
+
+    name: str
+    group: str
+    found: Detections
+    truth: BoxTruth
+    is_kept: Bool[np.ndarray, "boxes"]
+
+    @cached_property
+    def kept(self) -> Detections:
+        """The boxes that methods score."""
+        return self.found[self.is_kept]
+
+    @property
+    def n_images(self) -> int:
+        """How many images could be read."""
+        return self.truth.n_images
+
+
+def known_sets(sets: Sequence[ScoredSet], *, with_shifted: bool = False) -> list[ScoredSet]:
+    """Return the sets that count as known; with shifted ones in the full-spectrum setting."""
+    groups = (KNOWN, SHIFTED) if with_shifted else (KNOWN,)
+    return [scored for scored in sets if scored.group in groups]
+
+
+def image_frame(sets: Sequence[ScoredSet], scores: Scores) -> polars.DataFrame:
+    """Return one row per image: set, group, image_id, label, predicted, unknown_score."""
+    columns: dict[str, list[object] | np.ndarray] = {
+        "set": [scored.name for scored in sets for _ in range(len(scored))],
+        "group": [scored.group for scored in sets for _ in range(len(scored))],
+        "image_id": [str(image) for scored in sets for image in scored.image_ids],
+        "label": [label for scored in sets for label in _labels(scored)],
+        "predicted": np.concatenate([scored.predicted for scored in sets]).astype(np.int32),
+        "unknown_score": np.concatenate([scores[scored.name] for scored in sets]),
+    }
+    types = {"set": polars.Categorical, "group": polars.Categorical, "label": polars.Int32}
+    return polars.DataFrame(columns, schema_overrides=types)
+
+
+def _labels(scored: ScoredSet) -> Sequence[int | None]:
+    return [None] * len(scored) if scored.labels is None else scored.labels.tolist()
+
+
+def sets_and_scores(frame: polars.DataFrame) -> tuple[tuple[ScoredSet, ...], Scores]:
+    """Read the table of `image_frame` back into sets and scores."""
+    sets: list[ScoredSet] = []
+    scores: dict[str, np.ndarray] = {}
+    for part in frame.partition_by("set", maintain_order=True):
+        name = str(part["set"][0])
+        labels = None if part["label"].has_nulls() else part["label"].to_numpy().astype(np.int64)
+        predicted = part["predicted"].to_numpy().astype(np.int64)
+        group, ids = str(part["group"][0]), tuple(part["image_id"].to_list())
+        sets.append(ScoredSet(name, group, ids, predicted, labels))
+        scores[name] = part["unknown_score"].to_numpy()
+    return tuple(sets), scores
+
+
+def common_rows(
+    tables: Mapping[str, tuple[Sequence[ScoredSet], Scores]],
+) -> tuple[tuple[ScoredSet, ...], dict[str, Scores]]:
+    """Reduce the sets and scores of all methods to the images that every method has.
+
+    An extra output may fail on an image that other methods could use.
+    """
+    if not tables:
+        return (), {}
+    first = next(iter(tables.values()))[0]
+    common = {
+        scored.name: frozenset.intersection(
+            *(
+                frozenset(
+                    str(image) for s in sets if s.name == scored.name for image in s.image_ids
+                )
+                for sets, _ in tables.values()
+            )
+        )
+        for scored in first
+    }
+    scores: dict[str, Scores] = {
+        key: {s.name: mine[s.name][_is_common(s, common)] for s in sets}
+        for key, (sets, mine) in tables.items()
+    }
+    return tuple(scored.keep(_is_common(scored, common)) for scored in first), scores
+
+
+def _is_common(scored: ScoredSet, common: Mapping[str, frozenset[str]]) -> np.ndarray:
+    images = common[scored.name]
+    return np.array([str(image) in images for image in scored.image_ids], dtype=bool)
+
+
+def box_frame(
+    sets: Sequence[DetectedSet], scores: Scores, is_called_unknown: Mapping[str, np.ndarray]
+) -> polars.DataFrame:
+    """Return one row per scored box.
+
+    Columns: set, group, image_id, x1, y1, x2, y2, predicted, confidence, source_index,
+    unknown_score, is_called_unknown. With the truth, every number of the paper's conventions can be
+    computed from it; those of FMIYC's code also need the logits, and average precision the boxes
+    below t*.
+    """
+    return polars.concat([_boxes(seen, scores, is_called_unknown[seen.name]) for seen in sets])
+
+
+def _boxes(seen: DetectedSet, scores: Scores, is_called_unknown: np.ndarray) -> polars.DataFrame:
+    kept = seen.kept
+    names = np.array(kept.classes.names, dtype=object)
+    corners = dict(zip(("x1", "y1", "x2", "y2"), kept.xyxy.T, strict=True))
+    columns = {
+        "set": [seen.name] * len(kept),
+        "group": [seen.group] * len(kept),
+        "image_id": [str(kept.image_ids[k]) for k in kept.image_index],
+        **corners,
+        "predicted": names[kept.class_ids].tolist(),
+        "confidence": kept.confidence.astype(np.float64),
+        "source_index": kept.source_index.astype(np.int64),
+        "unknown_score": scores[seen.name],
+        "is_called_unknown": is_called_unknown,
+    }
+    text = dict.fromkeys(("set", "group", "image_id", "predicted"), polars.String)
+    return polars.DataFrame(columns, schema_overrides=text)
