@@ -102,7 +102,7 @@ def small_detector() -> torch.nn.Module:
 def make_street_benchmark(root: Path, network: torch.nn.Module) -> None:
     """Write `mine.toml` and its files; the truth is what the untrained network finds first."""
     rng = np.random.default_rng(0)
-    (root / "mine.toml").write_text(toml_with("mine/street"))
+    (root / "mine.toml").write_text(toml_with('mine/street"'))
     categories = [{"id": k, "name": n} for k, n in enumerate(["car", "pedestrian", "horse"])]
     detector = incognita.wrap_detector(network, class_names=["car", "person"])
     for name in ("street", "animals", "crossings"):
@@ -273,7 +273,9 @@ def test_every_printed_table_is_an_excerpt_of_its_command(command, table, folder
 
 def test_no_table_is_printed_without_its_command():
     assert len(EXCERPT.findall(EVERYTHING)) == len(blocks("text")) == 3
-    assert blocks("") == []
+    fences = re.findall(r"^```(.*)$", EVERYTHING, flags=re.MULTILINE)
+    assert set(fences[::2]) == {"bash", "python", "text", "toml"}
+    assert set(fences[1::2]) == {""}
 
 
 # ---------------------------------------------------------------------------------- TOML
