@@ -1,8 +1,7 @@
-"""Makes the example of `incognita demo`: street scenes and a detector taught five classes.
+"""Generate the files of `incognita demo`: street scenes and a detector trained on five classes.
 
-Nothing here is a real measurement; it only has the shape of one: a detector that finds large
-objects better than small ones, is a little too sure of itself, and often takes what it does not
-know for the nearest thing it does know.
+The data is simulated. The detector finds large objects better than small ones, is slightly
+overconfident, and often labels an unknown object as the most similar known class.
 
     python examples/make_street.py            # writes src/incognita/benchmarks/examples/street
 """
@@ -31,7 +30,7 @@ UNKNOWN = {
     "suitcase": ("luggage", 55, 0.7),
 }
 CATEGORIES = {name: k + 1 for k, name in enumerate([*KNOWN, *UNKNOWN, "unknown"])}
-# what each unknown class looks like to the detector
+# the known class that the detector confuses with each unknown class
 MISTAKEN_FOR = {"scooter": "bicycle", "deer": "dog", "suitcase": "person"}
 
 
@@ -44,35 +43,35 @@ def place_object(rng: np.random.Generator, name: str) -> list[float]:
     return [round(float(value), 1) for value in (x, y, width, height)]
 
 
-def see(rng: np.random.Generator, box: list[float], blur: float) -> list[float]:
-    """Give the box as a detector would draw it."""
+def localize(rng: np.random.Generator, box: list[float], blur: float) -> list[float]:
+    """Return the box with the localization error of a detector."""
     scale = np.array(box[2:] * 2)
-    seen = np.array(box) + rng.normal(0, blur, 4) * scale
-    seen[2:] = np.maximum(seen[2:], 4)
-    return [round(float(value), 2) for value in seen]
+    predicted = np.array(box) + rng.normal(0, blur, 4) * scale
+    predicted[2:] = np.maximum(predicted[2:], 4)
+    return [round(float(value), 2) for value in predicted]
 
 
 def detect(rng: np.random.Generator, name: str, box: list[float]) -> list[tuple[str, float, list]]:
-    """Give what the detector says about one object: a label, a confidence and a box, or nothing."""
+    """Return the detections of one object as (label, confidence, box); possibly none."""
     visibility = 1 / (1 + np.exp(-(box[3] - 35) / 14))
     if name in KNOWN:
         if rng.random() > 0.93 * visibility:
             return []
-        found = [(name, float(rng.beta(8, 2)), see(rng, box, 0.05))]
-        if rng.random() < 0.15:  # a second, worse box on the same object
-            found.append((name, float(rng.beta(3, 4)), see(rng, box, 0.16)))
+        found = [(name, float(rng.beta(8, 2)), localize(rng, box, 0.05))]
+        if rng.random() < 0.15:  # a second, less accurate box on the same object
+            found.append((name, float(rng.beta(3, 4)), localize(rng, box, 0.16)))
         return found
     found = []
     if rng.random() < 0.36 * visibility:
-        found.append(("unknown", float(rng.beta(4, 4)), see(rng, box, 0.07)))
-    if rng.random() < 0.4 * visibility:  # also, or instead, a wrong name; sometimes twice
+        found.append(("unknown", float(rng.beta(4, 4)), localize(rng, box, 0.07)))
+    if rng.random() < 0.4 * visibility:  # also, or instead, a wrong label; sometimes twice
         for _ in range(int(rng.integers(1, 3))):
-            found.append((MISTAKEN_FOR[name], float(rng.beta(4, 3)), see(rng, box, 0.08)))
+            found.append((MISTAKEN_FOR[name], float(rng.beta(4, 3)), localize(rng, box, 0.08)))
     return found
 
 
 def make() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Draw the truth and the detections."""
+    """Generate the annotations and the detections."""
     rng = np.random.default_rng(20261115)
     annotations, results = [], []
     for image in range(1, N_IMAGES + 1):
@@ -82,9 +81,8 @@ def make() -> tuple[dict[str, Any], list[dict[str, Any]]]:
                 name = str(rng.choice(list(kind)))
                 box = place_object(rng, name)
                 annotations.append(annotation(len(annotations) + 1, image, name, box))
-                said = detect(rng, name, box)
-                results += [result(image, *each) for each in said]
-        for _ in range(int(rng.poisson(1.6))):  # boxes on nothing
+                results += [result(image, *found) for found in detect(rng, name, box)]
+        for _ in range(int(rng.poisson(1.6))):  # false positives on background
             name = str(rng.choice([*KNOWN, "unknown"]))
             shape = name if name in KNOWN else "suitcase"
             results.append(result(image, name, float(rng.beta(1.5, 6)), place_object(rng, shape)))
@@ -92,25 +90,26 @@ def make() -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def annotation(number: int, image: int, name: str, box: list[float]) -> dict[str, Any]:
-    """Give one object as COCO writes it."""
+    """Return one object as a COCO annotation."""
     area = round(box[2] * box[3] * 0.75, 2)
     where = {"id": number, "image_id": image, "category_id": CATEGORIES[name]}
     return where | {"bbox": box, "area": area, "iscrowd": 0}
 
 
 def result(image: int, name: str, confidence: float, box: list[float]) -> dict[str, Any]:
-    """Give one detection as COCO writes it."""
+    """Return one detection as a COCO result."""
     where = {"image_id": image, "category_id": CATEGORIES[name]}
     return where | {"bbox": box, "score": round(confidence, 4)}
 
 
 def truth(annotations: list[dict[str, Any]]) -> dict[str, Any]:
-    """Give the whole annotation file."""
+    """Return the COCO annotation file."""
     size = {"width": WIDTH, "height": HEIGHT}
     images = [{"id": k, "file_name": f"{k:04}.jpg"} | size for k in range(1, N_IMAGES + 1)]
-    above = {name: shape[0] for name, shape in {**KNOWN, **UNKNOWN}.items()}
+    superclasses = {name: shape[0] for name, shape in {**KNOWN, **UNKNOWN}.items()}
     categories = [
-        {"id": number, "name": name} | ({"supercategory": above[name]} if name in above else {})
+        {"id": number, "name": name}
+        | ({"supercategory": superclasses[name]} if name in superclasses else {})
         for name, number in CATEGORIES.items()
     ]
     return {"images": images, "annotations": annotations, "categories": categories}

@@ -199,7 +199,7 @@ def test_a_table_shows_notes_and_names_as_they_are(call, tmp_path):
     notes = [line for line in outcome.out.splitlines() if line.startswith("note: ")]
     assert len(notes) == 3
     assert notes[0].startswith("note: There are no detections:")
-    assert notes[-1] == "note: Known classes without any object: bus [/old] (1 in all)."
+    assert notes[-1] == "note: Known classes without objects: bus [/old] (1 in total)."
     assert outcome.out.count("bus [/old]") == 2
 
 

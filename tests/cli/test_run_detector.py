@@ -101,7 +101,7 @@ def test_a_broken_image_ends_in_exit_code_4_and_the_tables_are_there(own):
     assert "Traceback" not in done.stderr
     assert "failed image: odd003.png of odd" in done.stdout
     assert "mine/cells v1: grid, AP " in done.stdout
-    assert "boxes with confidence from t* = " in done.stdout
+    assert "boxes with confidence ≥ t* = " in done.stdout
     assert "45 images through the network, 45 forward and 0 backward passes" in " ".join(
         done.stdout.split()
     )

@@ -573,7 +573,7 @@ def test_other_models_and_other_classes_are_refused_in_a_sentence():
     assert "Expected a torch module, an adapter or the name of a detector" in refusal(classifier)
     assert "Expected one detector for grid, got 2" in refusal([CellDetector(), CellDetector()])
     assert "detectors are those of torchvision" in refusal(TinyNet())
-    assert "grid brings no model along" in refusal_of_none()
+    assert "grid has no default model" in refusal_of_none()
     two = CellDetector(class_names=("red", "green"))
     assert "grid has no class 'blue' of grid; give it the names of all its classes" in refusal(two)
     named = CellDetector(class_names=("red", "green", "navy"))
