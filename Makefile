@@ -3,26 +3,34 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 BENCHMARKED := .venv/.bench
+# One process per core, one thread per process; tests of one file share a process and its fixtures.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-.PHONY: demo test check bench clean
+.PHONY: demo test quick check bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/python -m incognita.cli demo --out demo
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+# What most changes break, in less than 90 seconds.
+quick: $(INSTALLED)
+	$(PYTEST) -m "not slow" tests/test_architecture.py tests/test_english.py \
+		tests/containers tests/decisions tests/formats tests/results tests/metrics/test_ranking.py \
+		tests/evaluation/test_evaluate.py src/incognita
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 bench: $(BENCHMARKED)
 	$(BIN)/python -m bench
 
-# ultralytics names opencv-python, which would overwrite the headless one and needs libGL. What its
-# detectors import is here without it: 1.4 MB, and no second OpenCV.
+# ultralytics requires opencv-python, which would overwrite the headless build and needs libGL;
+# without its dependencies it is 1.4 MB, and what its detectors import is installed already.
 $(INSTALLED): pyproject.toml Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ LAYERS = [
     {"evaluation"},
     {"cli"},
 ]
+# Modules with one importer that are ideas of their own: entries of a table, kernels, commands.
+SINGLE_IMPORTER: set[str] = set()
 OPEN = ("__init__.py", "__main__.py")  # these two open all folders
 
 
@@ -67,6 +70,61 @@ def test_only_kernels_import_numba():
                 for n in node.names
             ]
             assert "numba" not in names, path
+
+
+def imported_modules() -> dict[str, set[str]]:
+    """The internal modules that each module imports, without `errors` and `shapes`."""
+    names = {
+        ".".join(("incognita", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        ): path
+        for path in SOURCE.rglob("*.py")
+    }
+    graph = {}
+    for name, path in names.items():
+        found = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("incognita"):
+                full = {f"{node.module}.{alias.name}" for alias in node.names}
+                found |= {module if module in names else node.module for module in full}
+        graph[name] = found - {name, "incognita.errors", "incognita.shapes"}
+    return graph
+
+
+def test_following_a_line_takes_few_imports(record_property):
+    n_lines = sum(path.read_text().count("\n") for path in SOURCE.rglob("*.py"))
+    n_imports = sum(map(len, imported_modules().values()))
+    coupling = 1000 * n_imports / n_lines
+    record_property("internal imports per 1000 lines", round(coupling, 1))
+    print(f"{coupling:.1f} internal imports per 1000 lines ({n_imports} in {n_lines} lines)")  # noqa: T201
+    assert coupling <= 20
+
+
+def test_a_module_has_two_importers_or_a_public_name():
+    graph = imported_modules()
+    importers = Counter(module for found in graph.values() for module in found)
+    single = {module for module in graph if importers[module] == 1}
+    assert len(single) <= 35
+    assert single <= SINGLE_IMPORTER, (
+        f"New modules with a single importer: {sorted(single - SINGLE_IMPORTER)}. Put them into "
+        f"the module that imports them, or export a public name."
+    )
+
+
+def test_no_two_modules_define_a_public_class_of_one_name():
+    homes: dict[str, list[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
+def test_no_folder_is_crowded():
+    widths = Counter(path.parent for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
+    for folder, n_files in widths.items():
+        one_entry_per_file = folder.name in ("methods", "cli")
+        assert n_files <= (30 if one_entry_per_file else 24), folder
 
 
 def test_every_public_name_exists():
