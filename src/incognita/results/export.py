@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,7 +93,7 @@ def as_csv(report: Report) -> str:
     return report.to_dataframe().write_csv()
 
 
-FORMATS: Mapping[str, Callable[[Report], str]] = {
+FORMATS: dict[str, Callable[[Report], str]] = {
     ".json": as_json_text,
     ".csv": as_csv,
     ".txt": as_text,
