@@ -33,7 +33,7 @@ def test_the_street_that_ships_is_the_one_the_example_makes(tmp_path):
 def street() -> Certificate:
     annotated = load_truth(STREET / "truth.json", class_map=load_class_map(STREET / "classes.toml"))
     found = load_detections(STREET / "detections.json", annotated)
-    return certify(found, annotated.truth, n_resamples=0)
+    return certify(found, annotated.boxes, n_resamples=0)
 
 
 def test_the_street_tells_open_set_errors_by_objects_from_those_by_detections(street):

@@ -13,10 +13,10 @@ from pycocotools.coco import COCO
 from tests.benchmarks.box_trees import document_of, write_coco
 from tests.benchmarks.image_trees import pixels_of, write_image
 
-from incognita.benchmarks.definition import CocoSet
-from incognita.benchmarks.load_sets import DataContext, LoadedSet, load_set
+from incognita.benchmarks.sources.coco import CocoSet
+from incognita.benchmarks.sources.entry import DataContext, LoadedSet
 from incognita.benchmarks.terra.classes import KNOWN_NAMES
-from incognita.benchmarks.terra.scenes import terra_scenes
+from incognita.benchmarks.terra.datasets import terra_scenes
 from incognita.containers.boxes import BoxTruth
 from incognita.containers.classes import Role, find_spelling
 from incognita.containers.dataset import BoxDataset
@@ -31,7 +31,7 @@ NAMES = {3: "airplane", 8: "zebra", 11: "Car", 12: "kite", 20: "tv"}
 def opened(folder: Path, known=KNOWN, role="mixed", **keys) -> LoadedSet:
     given = {"annotations": "some.json", "images": "some", "rename": RENAME} | keys
     entry = CocoSet(kind="coco", name="some", role=role, **given)
-    return load_set(entry, DataContext("mine/some", folder, known))
+    return entry.load(DataContext("mine/some", folder, known))
 
 
 def many_images(n_images: int = 30, seed: int = 0) -> dict:

@@ -14,8 +14,8 @@ from incognita.benchmarks.definition_files import (
     list_benchmarks,
     parse_definition,
 )
+from incognita.benchmarks.sources.imglist import load_imglist
 from incognita.errors import IncognitaError, InvalidDataError, MissingDataError, UnknownNameError
-from incognita.formats.imglist import load_imglist
 
 IMAGENET_UNKNOWN = {
     "ssb_hard": 49_000, "ninco": 5_879, "inaturalist": 10_000, "textures": 5_160,

@@ -387,7 +387,7 @@ def test_the_manifest_holds_every_decision_and_hash(tmp_path):
 
 @pytest.mark.data
 def test_real_coco_images_are_dealt_out_whole_and_without_voc_classes(data_dir, tmp_path):
-    from incognita.benchmarks.splits.fmiyc import build_from_coco
+    from incognita.benchmarks.splits.build import build_from_coco
 
     path = tmp_path / "annotations" / "instances.json.gz"
     path.parent.mkdir()

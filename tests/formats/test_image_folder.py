@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 from tests.benchmarks.image_trees import pixels_of, write_image
 
+from incognita.benchmarks.sources.folder import list_files
 from incognita.containers.dataset import Dataset
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.formats import images as content_hashes
-from incognita.formats.image_folder import list_files
 from incognita.formats.images import FileDataset, are_present, identities, load_image
 
 

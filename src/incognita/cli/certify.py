@@ -103,7 +103,7 @@ def read_pair(
 
     class_map = None if classes is None else load_class_map(classes)
     annotated = load_truth(truth, class_map=class_map, known=known)
-    return load_detections(detections, annotated), annotated.truth
+    return load_detections(detections, annotated), annotated.boxes
 
 
 @contextmanager

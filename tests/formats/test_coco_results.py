@@ -1,18 +1,16 @@
-"""The scanner against `json` and `float`: the same bits, or "malformed"; never anything else."""
+"""The chunked decoder against `json` and `float`: the same bits, or left to `json`."""
 
 import io
 import json
 import random
 import struct
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from incognita.formats.coco_results import ResultColumns, scan_stream
-from incognita.kernels.coco_json import SHORTEST_RECORD
+from incognita.formats.coco_results import ResultColumns
 
 RECORD = {"image_id": 7, "category_id": 3, "bbox": [1.5, 2, 30.25, 4e1], "score": 0.875}
 SPACE = st.text(alphabet=" \t\r\n", max_size=2)
@@ -24,15 +22,14 @@ class Trickle(io.BufferedIOBase):
     def __init__(self, data: bytes, step: int) -> None:
         self._data, self._step, self._position = data, step, 0
 
-    def readinto(self, target: Any) -> int:
-        part = self._data[self._position : self._position + min(self._step, len(target))]
-        target[: len(part)] = part
+    def read(self, size: int | None = -1) -> bytes:
+        part = self._data[self._position : self._position + self._step]
         self._position += len(part)
-        return len(part)
+        return part
 
 
-def scan(data: bytes | str) -> ResultColumns | None:
-    return scan_stream(io.BytesIO(data.encode() if isinstance(data, str) else data))
+def decode(data: bytes | str) -> ResultColumns | None:
+    return decode_results(io.BytesIO(data.encode() if isinstance(data, str) else data))
 
 
 def record_with(**texts: str) -> str:
@@ -42,7 +39,7 @@ def record_with(**texts: str) -> str:
 
 
 def assert_reads_like_json(data: str) -> None:
-    columns, records = scan(data), json.loads(data)
+    columns, records = decode(data), json.loads(data)
     assert columns is not None
     assert columns.image_ids.tolist() == [record["image_id"] for record in records]
     assert columns.category_ids.tolist() == [record["category_id"] for record in records]
@@ -54,7 +51,7 @@ def assert_reads_like_json(data: str) -> None:
 
 
 def scanned_numbers(tokens: list[str]) -> np.ndarray:
-    columns = scan("[" + ",".join(record_with(score=token)[1:-1] for token in tokens) + "]")
+    columns = decode("[" + ",".join(record_with(score=token)[1:-1] for token in tokens) + "]")
     assert columns is not None
     return columns.confidence
 
@@ -117,22 +114,22 @@ def test_more_hard_numbers_than_the_list_holds() -> None:
 
 @pytest.mark.parametrize("token", ["01", "1.", ".5", "-", "+1", "1e", "1e+", "0x1", "1_0", "--1"])
 def test_what_json_does_not_call_a_number_is_malformed(token: str) -> None:
-    assert scan(record_with(score=token)) is None
-    assert scan(record_with(extra=token)) is None
+    assert decode(record_with(score=token)) is None
+    assert decode(record_with(extra=token)) is None
 
 
 @pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity", "null", "true", '"0.5"', "[]"])
 def test_a_score_that_is_no_number_is_left_to_json(token: str) -> None:
-    assert scan(record_with(score=token)) is None
+    assert decode(record_with(score=token)) is None
 
 
 @pytest.mark.parametrize("token", ["3.0", "3e0", '"3"', "1234567890123456789", "true", "-"])
 def test_an_id_that_is_not_a_short_integer_is_left_to_json(token: str) -> None:
-    assert scan(record_with(image_id=token)) is None
+    assert decode(record_with(image_id=token)) is None
 
 
 def test_ids_may_be_zero_negative_and_long() -> None:
-    columns = scan(record_with(image_id="-0", category_id="-999999999999999999"))
+    columns = decode(record_with(image_id="-0", category_id="-999999999999999999"))
     assert columns is not None
     assert columns.image_ids.tolist() == [0]
     assert columns.category_ids.tolist() == [-999999999999999999]
@@ -181,7 +178,7 @@ def test_any_order_white_space_and_foreign_keys(document: str) -> None:
 
 @given(documents(), st.integers(1, 40))
 def test_records_cut_by_the_window_are_read_whole(document: str, step: int) -> None:
-    whole, trickled = scan(document), scan_stream(Trickle(document.encode(), step))
+    whole, trickled = decode(document), decode_results(Trickle(document.encode(), step))
     assert whole is not None
     assert trickled is not None
     for expected, found in zip(whole, trickled, strict=True):
@@ -189,14 +186,14 @@ def test_records_cut_by_the_window_are_read_whole(document: str, step: int) -> N
 
 
 def test_an_empty_list_has_no_rows() -> None:
-    columns = scan(" [ \n] ")
+    columns = decode(" [ \n] ")
     assert columns is not None
     assert [len(column) for column in columns] == [0, 0, 0, 0]
 
 
 def test_a_record_longer_than_the_window() -> None:
     text = record_with(note=json.dumps("x" * 3_000_000), path=json.dumps([[0.5] * 500_000]))
-    columns = scan("[" + ",".join([text[1:-1]] * 3) + "]")
+    columns = decode("[" + ",".join([text[1:-1]] * 3) + "]")
     assert columns is not None
     assert columns.confidence.tolist() == [0.875] * 3
 
@@ -233,12 +230,12 @@ def test_the_shortest_record_is_no_longer_than_the_columns_assume() -> None:
     ],
 )  # fmt: skip
 def test_whatever_is_not_plain_is_malformed(data: str) -> None:
-    assert scan(data) is None
+    assert decode(data) is None
 
 
 def test_bytes_that_may_be_broken_utf_8_are_left_to_json() -> None:
-    assert scan(record_with(extra='"é"')) is None
-    assert scan(record_with(extra='"é"').encode("latin-1")) is None
+    assert decode(record_with(extra='"é"')) is None
+    assert decode(record_with(extra='"é"').encode("latin-1")) is None
 
 
 def test_nested_values_are_skipped_up_to_sixty_levels() -> None:
