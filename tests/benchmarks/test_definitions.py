@@ -214,20 +214,23 @@ def without(key: str) -> dict:
         (street(set=one_set(source="zoo")), "set 'animals' names the source 'zoo'; add a table"),
         (
             street(set=one_set(role="validation", one_class_per_folder=False)),
-            "set 'animals' holds known images, whose classes are the names of folders",
+            "set 'animals': its images are known, and their classes are the names of folders",
         ),
         (
             street(set=[*one_set(), {"name": "d", "role": "far", "kind": "digits"}]),
-            "my.toml: set 'd' needs one of part, digits and photograph.",
+            "my.toml: set 'd': expected one of part, digits and photograph.",
         ),
         (street(set=one_set()[2:]), "it has no known images to test"),
         (street(set=one_set()[:2]), "it has no unknown images to test"),
         (
             street(preprocessing={"resize": 32, "crop": 32, "mean": [0.5], "std": [1, 1, 1]}),
-            "my.toml: preprocessing: mean holds [0.5], which is wrong: list should have at least 3",
+            "my.toml: preprocessing.mean holds [0.5], which is wrong: list should have at least 3",
         ),
         (street(set=[5]), "my.toml: set number 1 needs to be a table with a kind: imglist, folder"),
-        (street(sources={"signs": 3}), "my.toml: sources holds 3, which is wrong"),
+        (
+            street(sources={"signs": 3}),
+            "my.toml: sources.signs holds 3, which is wrong: input should be a table.",
+        ),
         *(
             (street(classes=classes), "my.toml: classes holds")
             for classes in (0, 1.5, True, [], [1], {})

@@ -248,7 +248,7 @@ def test_what_cannot_be_rendered_is_refused():
         terra_dataset("tests", n=3)
     with pytest.raises(UnknownNameError, match="Did you mean noisy"):
         terra_dataset("test", n=3, style="nosy")
-    with pytest.raises(InvalidDataError, match="0 images of 32 pixels"):
+    with pytest.raises(InvalidDataError, match="got 0 of 32 pixels"):
         terra_dataset("test", n=0)
     with pytest.raises(InvalidDataError, match="3 scenes of 32 pixels"):
         terra_scenes("test", n=3, size=32)

@@ -140,11 +140,11 @@ def test_a_name_the_file_does_not_have_gets_a_suggestion(class_map: ClassMap) ->
         ),
         (
             "version = 1\ncategories = [7]",
-            ": categories holds [7], which is wrong: input should be a valid dictionary.",
+            ": categories holds [7], which is wrong: input should be a table.",
         ),
         (
             "version = 1\ncategories = 7",
-            ": categories holds 7, which is wrong: input should be a valid dictionary.",
+            ": categories holds 7, which is wrong: input should be a table.",
         ),
         (
             "version = 1\nknown = []",

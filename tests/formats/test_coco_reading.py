@@ -95,8 +95,8 @@ def test_roles_come_from_a_list_or_a_class_map(tmp_path: Path) -> None:
     path = write(tmp_path / "gt.json", truth_document())
     listed = load_truth(path, known=["car"])
     mapped = load_truth(path, class_map=ClassMap(known=("car",), ignored=("cone",)))
-    assert listed.truth.is_unknown.tolist() == [True, True, False, True]
-    assert mapped.truth.is_unknown.tolist() == [True, True, False, False]
+    assert listed.boxes.is_unknown.tolist() == [True, True, False, True]
+    assert mapped.boxes.is_unknown.tolist() == [True, True, False, False]
     with pytest.raises(UnknownNameError) as caught:
         load_truth(path, known=["cat"])
     assert str(caught.value) == f"No category of {path} is called 'cat'. Did you mean car?"
@@ -253,7 +253,10 @@ def test_a_wrong_record_of_the_truth_is_named(
     [
         ("", " is empty; write the file again."),
         (" \n", " is empty; write the file again."),
-        ("7", " holds no object; the truth is one with images, annotations and categories."),
+        (
+            "7",
+            " does not hold an object; the truth is one with images, annotations and categories.",
+        ),
         (
             json.dumps(results()),
             " is a list, as detections are, but the truth is an object with images, annotations "
@@ -407,7 +410,7 @@ def test_text_ids_against_a_truth_with_numbers(tmp_path: Path, truth: CocoTruth)
             " has images or categories, as the truth does, but detections are a list; "
             "are the two files swapped?",
         ),
-        ("7", " holds no list; detections are a list of objects."),
+        ("7", " does not hold a list; detections are a list of objects."),
         (
             '{"boxes": []}',
             " is an object, but detections are a list, or an object with one list called results "

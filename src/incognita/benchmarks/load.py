@@ -83,10 +83,10 @@ def _left_out(loaded: LoadedSet) -> list[str]:
     """Note files that were not taken for images."""
     if not (n := len(loaded.left_out)):
         return []
-    what = "1 file has" if n == 1 else f"{n:,} files have"
+    what = "1 file" if n == 1 else f"{n:,} files"
     return [
-        f"{loaded.entry.name}: {what} a suffix that is not of an image, and is left out, such as "
-        f"{loaded.left_out[0]}"
+        f"{loaded.entry.name}: {what} without the suffix of an image {'is' if n == 1 else 'are'} "
+        f"left out, such as {loaded.left_out[0]}"
     ]
 
 

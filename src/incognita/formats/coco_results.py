@@ -110,6 +110,7 @@ _KEYS = _Result.__struct_fields__
 _QUOTES = 2 * len(_KEYS)  # of a record without other keys and without text
 _decode = msgspec.json.Decoder(list[_Result]).decode
 _CHUNK = 1 << 17  # bytes; larger chunks no longer fit the cache of the processor
+_ESCAPED_LETTER = re.compile(rb"\\u00[567]")  # may spell one of our keys
 # all records but the last; in a list inside a record this ends too early, which is noticed
 _WHOLE_RECORDS = re.compile(rb".*\}(?=\s*,\s*\{)", re.DOTALL)
 
@@ -118,14 +119,14 @@ def decode_results(stream: BufferedIOBase) -> ResultColumns | None:
     """Decode a results list chunk by chunk; None if `json` has to look at it.
 
     The memory is that of the columns, 56 bytes per detection, and of a chunk. Left to `json` are
-    image ids that are text, NaN, and whatever is wrong and needs a sentence: msgspec would neither
-    name the record nor notice a repeated key.
+    image ids that are text, NaN, and whatever is wrong and needs a sentence: msgspec neither names
+    the record nor notices repeated keys and broken text in values that are skipped.
     """
     columns = _Columns()
     try:
         for records in _lists(stream):
             columns.append(records)
-    except (msgspec.DecodeError, OverflowError, _RepeatedKeyError):
+    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, _RepeatedKeyError):
         return None
     return columns.joined()
 
@@ -151,22 +152,23 @@ def _lists(stream: BufferedIOBase) -> Iterator[list[_Result]]:
             raise
         except msgspec.DecodeError:  # not the end of a record: try again with twice the text
             continue
-        _refuse_repeated_keys(text, len(records))
+        _check_skipped_values(text, len(records))
         yield records
         rest = rest[whole.end() :].lstrip()[1:]
     text = b"[" + rest
     records = _decode(text)
-    _refuse_repeated_keys(text, len(records))
+    _check_skipped_values(text, len(records))
     yield records
 
 
-def _refuse_repeated_keys(text: bytes, n_records: int) -> None:
-    """Raise where a record might hold a key twice, of which msgspec would keep the last value."""
+def _check_skipped_values(text: bytes, n_records: int) -> None:
+    """Raise where a record might hold a key twice, or text that is not UTF-8."""
     if text.count(b'"') == _QUOTES * n_records:  # every record has the four keys: nothing else
         return
-    is_escaped = b"\\u00" in text  # may spell one of our keys
+    if not text.isascii():
+        text.decode()
     counts = (text.count(f'"{key}"'.encode()) for key in _KEYS)
-    if is_escaped or any(count != n_records for count in counts):
+    if _ESCAPED_LETTER.search(text) or any(count != n_records for count in counts):
         raise _RepeatedKeyError
 
 
@@ -186,7 +188,8 @@ class _Columns:
 
     def joined(self) -> ResultColumns:
         image_ids, category_ids, boxes, confidence = map(np.asarray, self._columns)
-        return ResultColumns(image_ids, category_ids, boxes.reshape(-1, 4), confidence)
+        ids = image_ids.view(np.int64), category_ids.view(np.int64)  # by name, not long long
+        return ResultColumns(*ids, boxes.reshape(-1, 4), confidence)
 
 
 def _extend(column: "array[Any]", values: Iterable[Any], count: int) -> None:

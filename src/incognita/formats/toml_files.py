@@ -1,5 +1,6 @@
 """TOML files checked against a model; whatever is wrong becomes one sentence."""
 
+import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import fields
@@ -69,8 +70,13 @@ def _sentence(
     if first["type"] == "missing":
         return f"{where} has no key {key!r}; add it."
     described = getattr(_fields_of(table).get(place[-1]) if place else None, "description", None)
-    problem = described or first["msg"].lower().replace("valid tuple", "list")
+    problem = described or _in_terms_of_toml(first["msg"].lower())
     return f"{where} holds {first['input']!r:.60}, which is wrong: {problem}."
+
+
+def _in_terms_of_toml(message: str) -> str:
+    message = re.sub(r"valid dictionary( or instance of \w+)?", "table", message)
+    return message.replace("valid tuple", "list")
 
 
 def _unexpected(where: str, key: str, keys: Collection[str]) -> str:

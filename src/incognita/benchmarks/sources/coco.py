@@ -51,8 +51,8 @@ class CocoSet(SetEntry):
     def _fold_exists(self) -> "CocoSet":
         if self.fold is not None and not 0 <= self.fold[0] < self.fold[1]:
             raise ValueError(
-                f"set {self.name!r} has the fold {self.fold}, but parts are counted from 0 and "
-                f"the second number is how many there are, such as [0, 2]"
+                f"fold {self.fold} does not exist; parts are counted from 0 and the second number "
+                f"is how many there are, such as [0, 2]"
             )
         return self
 

@@ -48,7 +48,7 @@ class DigitsSet(SetEntry):
     @model_validator(mode="after")
     def _one_choice(self) -> "DigitsSet":
         if [self.part, self.digits, self.photograph].count(None) != 2:
-            raise ValueError(f"set {self.name!r} needs one of part, digits and photograph")
+            raise ValueError("expected one of part, digits and photograph")
         return self
 
     def load(self, context: DataContext) -> LoadedSet:

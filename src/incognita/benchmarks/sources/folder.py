@@ -38,8 +38,8 @@ class FolderSet(SetEntry):
     def _known_images_have_classes(self) -> "FolderSet":
         if self.is_known and not self.one_class_per_folder:
             raise ValueError(
-                f"set {self.name!r} holds known images, whose classes are the names of folders; "
-                f"leave one_class_per_folder = false out"
+                "its images are known, and their classes are the names of folders; leave "
+                "one_class_per_folder = false out"
             )
         return self
 

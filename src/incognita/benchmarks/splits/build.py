@@ -2,9 +2,9 @@
 
 The base files of FindMeIfYouCan's published splits are those of VOS and lie on a cloud drive.
 Without them, the images of COCO val2017 whose objects are all unknown stand in for them, which is
-how VOS began before it removed more by hand; of OpenImages only the candidates are available. The lists of image
-ids are published without a license and are not part of this package; write them into a TOML file
-under these names:
+how VOS began before it removed more by hand; of OpenImages only the candidates are available. The
+lists of image ids are published without a license and are not part of this package; write them
+into a TOML file under these names:
 
 version = 1
 [fmiyc-voc-coco]                 # and fmiyc-voc-openimages
