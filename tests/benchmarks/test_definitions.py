@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from tests.benchmarks.image_trees import STREET
 
+from incognita.benchmarks.data_plan import plan
 from incognita.benchmarks.definition_files import (
     SHIPPED,
     find_definition,
     list_benchmarks,
     parse_definition,
 )
+from incognita.benchmarks.load import load_benchmark
+from incognita.benchmarks.sources import KINDS
 from incognita.benchmarks.sources.imglist import load_imglist
 from incognita.errors import IncognitaError, InvalidDataError, MissingDataError, UnknownNameError
 
@@ -295,3 +298,31 @@ def test_extending_in_a_circle_or_nothing_is_refused(tmp_path):
     (tmp_path / "a.toml").write_text(EXTENDING.replace("street.toml", "terra/standart"))
     with pytest.raises(IncognitaError, match="Did you mean terra/standard"):
         find_definition(tmp_path / "a.toml")
+
+
+def test_a_new_kind_is_one_class_and_one_line(monkeypatch, tmp_path):
+    monkeypatch.setitem(KINDS, "stripes", "tests.benchmarks.stripes:StripesSet")
+    text = """
+        name = "mine/stripes"
+        version = 1
+        title = "Digits against stripes"
+        classes = ["zero", "one", "two", "three", "four", "five", "six"]
+        [[set]]
+        name = "test"
+        role = "test"
+        kind = "digits"
+        part = "test"
+        [[set]]
+        name = "stripes"
+        role = "far"
+        kind = "stripes"
+    """
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    benchmark = load_benchmark(path)
+    assert benchmark.unknown["far"]["stripes"].image_ids == ("a", "b", "c")
+    assert repr(benchmark) == (
+        "Benchmark(mine/stripes, version 1, classification, 7 known classes, 250 test images; "
+        "unknown: far stripes)"
+    )
+    assert plan(find_definition(path).definition)[1].place == "drawn"

@@ -250,7 +250,7 @@ def test_what_cannot_be_rendered_is_refused():
         terra_dataset("test", n=3, style="nosy")
     with pytest.raises(InvalidDataError, match="got 0 of 32 pixels"):
         terra_dataset("test", n=0)
-    with pytest.raises(InvalidDataError, match="3 scenes of 32 pixels"):
+    with pytest.raises(InvalidDataError, match="got 3 of 32 pixels"):
         terra_scenes("test", n=3, size=32)
     with pytest.raises(UnknownNameError, match="Did you mean train"):
         terra_scenes("trian", n=3)

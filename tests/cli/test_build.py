@@ -219,7 +219,7 @@ def test_boxes_of_openimages_are_dealt_out_by_shipped_rules(run, tmp_path):
         "fmiyc-voc-openimages", "--images", tmp_path / "images", "--out", "out",
     )  # fmt: skip
     assert done.exit_code == 4
-    assert "1 images are left out because nobody knows their size, such as d" in words(done)
+    assert "1 images are left out because their size is unknown, such as d" in words(done)
     near = json.loads((tmp_path / "out" / "near.json").read_text())
     assert [each["id"] for each in near["images"]] == ["a"]
 
@@ -305,7 +305,7 @@ def test_nothing_to_build_from_is_wrong_usage(run):
     done = run("fmiyc", "--known", "voc", "--out", "out")
     assert isinstance(done.exception, InvalidDataError)
     assert str(done.exception) == (
-        "There is nothing to build from; give --coco-annotations, --openimages or both."
+        "Expected --coco-annotations, --openimages or both, got neither."
     )
 
 

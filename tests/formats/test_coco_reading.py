@@ -17,6 +17,7 @@ from incognita.containers.boxes import BoxTruth, Detections
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
 from incognita.formats import (
     CocoTruth,
+    load_coco,
     load_detections,
     load_truth,
     save_detections,
@@ -732,3 +733,36 @@ def test_real_detections_are_what_json_says(data_dir: Path) -> None:
     assert found.confidence.tolist() == [r["score"] for r in expected]
     assert np.hstack([found.xyxy[:, :2], found.sizes]).tolist() == [r["bbox"] for r in expected]
     assert found.class_ids.tolist() == [truth.categories[r["category_id"]] for r in expected]
+
+
+# --- both files at once ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "gt.json", truth_document())
+    write(tmp_path / "dets.json", results())
+    return tmp_path
+
+
+def test_both_files_are_loaded_at_once(folder: Path, truth: CocoTruth) -> None:
+    pair = load_coco(folder / "gt.json", folder / "dets.json")
+    assert_same(pair.truth, truth.boxes, "areas", "superclasses")
+    expected = load_detections(folder / "dets.json", truth)
+    assert pair.detections.xyxy.tolist() == expected.xyxy.tolist()
+    assert load_coco(str(folder / "gt.json"))[1] is None
+
+
+def test_known_classes_are_a_list_or_a_class_map(folder: Path) -> None:
+    listed, _ = load_coco(folder / "gt.json", known=["car"])
+    mapped, _ = load_coco(folder / "gt.json", classes=ClassMap(known=("car",)))
+    path = folder / "classes.toml"
+    path.write_text('version = 1\nknown = ["car"]')
+    from_file, _ = load_coco(folder / "gt.json", classes=path)
+    assert listed.classes == mapped.classes == from_file.classes
+    with pytest.raises(InvalidDataError, match="known must be a list of names, got the text 'car'"):
+        load_coco(folder / "gt.json", known="car")
+    with pytest.raises(InvalidDataError, match="given twice"):
+        load_coco(folder / "gt.json", known=["car"], classes=path)
+    with pytest.raises(InvalidDataError, match="are the two files swapped"):
+        load_coco(folder / "dets.json", folder / "gt.json")

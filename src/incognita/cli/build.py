@@ -247,7 +247,7 @@ def _show(builds: "Sequence[SplitBuild]", out: Path) -> None:
         console.print(Text(f"Next: incognita data check {path}"))
         console.print(Text(f"Then: incognita run {path} --model YOURS"))
     else:
-        console.print(Text("No benchmark was written: it needs known and unknown images."))
+        console.print(Text("No benchmark is written: it needs known and unknown images."))
 
 
 def _table(builds: "Sequence[SplitBuild]") -> "Table":

@@ -169,7 +169,7 @@ def _table(title: str, *columns: str) -> "Table":
 
 
 VERDICTS = {
-    "complete": "nothing is missing",
+    "complete": "everything is there",
     "partial": "numbers would be labelled as partial",
     "missing": "it cannot run; the known test set or every unknown set is missing",
 }

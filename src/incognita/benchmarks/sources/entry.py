@@ -15,7 +15,7 @@ from incognita.errors import InvalidDataError
 from incognita.shapes import Int
 
 Task = Literal["classification", "detection"]
-Role = Literal[
+SetRole = Literal[
     "train", "validation", "test", "shifted", "near", "far", "farther", "mixed",
     "unknown-validation", "unknown-training",
 ]  # fmt: skip
@@ -89,7 +89,7 @@ class SetEntry(Table):
         kind: str
 
     name: Annotated[str, Field(min_length=1)]
-    role: Role
+    role: SetRole
     count: PositiveInt | None = None
     source: str | None = None
     note: str | None = None
