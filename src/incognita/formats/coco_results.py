@@ -2,8 +2,7 @@
 
 import json
 import re
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from io import BufferedIOBase
 from itertools import chain
@@ -107,6 +106,7 @@ class _Result(msgspec.Struct, gc=False):
 
 
 _KEYS = _Result.__struct_fields__
+_ROW = np.dtype(list(zip(_KEYS, ("i8", "i8", "4f8", "f8"), strict=True)))
 _QUOTES = 2 * len(_KEYS)  # of a record without other keys and without text
 _decode = msgspec.json.Decoder(list[_Result]).decode
 _CHUNK = 1 << 17  # bytes; larger chunks no longer fit the cache of the processor
@@ -122,13 +122,14 @@ def decode_results(stream: BufferedIOBase) -> ResultColumns | None:
     image ids that are text, NaN, and whatever is wrong and needs a sentence: msgspec neither names
     the record nor notices repeated keys and broken text in values that are skipped.
     """
-    columns = _Columns()
+    data = bytearray()
     try:
         for records in _lists(stream):
-            columns.append(records)
+            data += _as_rows(records).tobytes()
     except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, _RepeatedKeyError):
         return None
-    return columns.joined()
+    rows = np.frombuffer(data, _ROW)
+    return ResultColumns(*(rows[key] for key in _KEYS))
 
 
 class _RepeatedKeyError(Exception):
@@ -172,28 +173,14 @@ def _check_skipped_values(text: bytes, n_records: int) -> None:
         raise _RepeatedKeyError
 
 
-class _Columns:
-    """Columns that grow in place: joining parts at the end would need the memory twice."""
-
-    def __init__(self) -> None:
-        self._columns = (array("q"), array("q"), array("d"), array("d"))
-
-    def append(self, records: list[_Result]) -> None:
-        image_ids, category_ids, boxes, confidence = self._columns
-        n = len(records)
-        _extend(image_ids, map(attrgetter("image_id"), records), n)
-        _extend(category_ids, map(attrgetter("category_id"), records), n)
-        _extend(boxes, chain.from_iterable(map(attrgetter("bbox"), records)), 4 * n)
-        _extend(confidence, map(attrgetter("score"), records), n)
-
-    def joined(self) -> ResultColumns:
-        image_ids, category_ids, boxes, confidence = map(np.asarray, self._columns)
-        ids = image_ids.view(np.int64), category_ids.view(np.int64)  # by name, not long long
-        return ResultColumns(*ids, boxes.reshape(-1, 4), confidence)
-
-
-def _extend(column: "array[Any]", values: Iterable[Any], count: int) -> None:
-    column.frombytes(np.fromiter(values, column.typecode, count).tobytes())
+def _as_rows(records: list[_Result]) -> Shaped[np.ndarray, "rows"]:
+    n = len(records)
+    rows = np.empty(n, _ROW)
+    for key in ("image_id", "category_id", "score"):
+        rows[key] = np.fromiter(map(attrgetter(key), records), _ROW[key], n)
+    boxes = chain.from_iterable(map(attrgetter("bbox"), records))
+    rows["bbox"] = np.fromiter(boxes, np.float64, 4 * n).reshape(n, 4)
+    return rows
 
 
 _NAMES = ("logits", "features")
