@@ -83,7 +83,7 @@ def numbers_from_files(part: str, boxes: DetectedSet) -> list[Row]:
         paths[1].write_text(json.dumps(results))
         annotated = load_truth(paths[0])
         cases: dict[str, Run | None] = {
-            OURS: lambda: coco_numbers(load_detections(paths[1], annotated), annotated.truth),
+            OURS: lambda: coco_numbers(load_detections(paths[1], annotated), annotated.boxes),
             "hotcoco": peer("hotcoco", lambda: hotcoco_from_file(*paths)),
         }
         bars = {"hotcoco": at_least(2)}

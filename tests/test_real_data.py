@@ -27,7 +27,7 @@ def test_the_result_file_of_coco_gives_its_published_numbers(data_dir):
     found = load_detections(fixtures / "coco_val2014_fakebbox100_results.json.gz", truth)
     expected = json.loads((fixtures / "expected_coco_bbox.json").read_text())
     published = list(expected["stats"].values())  # to three decimals, as COCO's own demo prints
-    ours = np.array(coco_numbers(found, truth.truth))
+    ours = np.array(coco_numbers(found, truth.boxes))
     np.testing.assert_array_equal(ours.round(3), published)
 
 
@@ -58,8 +58,8 @@ def voc_coco(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 def test_a_real_detector_on_voc_coco_equals_the_definitions(voc_coco):
     truth = load_truth(voc_coco[0], known=VOC_NAMES)
     found = load_detections(voc_coco[1], truth)
-    certificate = certify(truth.truth, found, n_resamples=0)
-    scene = as_scene(found, truth.truth)
+    certificate = certify(truth.boxes, found, n_resamples=0)
+    scene = as_scene(found, truth.boxes)
     expected = {
         ("map_known", "owdetr"): boxes.map_known(scene, "owdetr", 0.5),
         ("unknown_ap", "fmiyc"): boxes.ap_unknown(scene, "fmiyc", 0.5),

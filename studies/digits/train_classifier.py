@@ -18,7 +18,7 @@ from torch import Tensor, nn
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "src"))
 
-from incognita.benchmarks.digits import KNOWN_DIGITS, digits_part  # noqa: E402
+from incognita.benchmarks.sources.digits import KNOWN_DIGITS, digits_part  # noqa: E402
 from incognita.models.embedded.digits import (  # noqa: E402
     PIXEL_MEAN,
     PIXEL_STD,

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "src"))
 
 from incognita.benchmarks.terra.classes import terra_classes  # noqa: E402
-from incognita.benchmarks.terra.scenes import terra_scenes  # noqa: E402
+from incognita.benchmarks.terra.datasets import terra_scenes  # noqa: E402
 from incognita.containers.boxes import Detections  # noqa: E402
 from incognita.metrics.detection import coco_numbers  # noqa: E402
 from incognita.models.embedded.terra_detector import load_terra_detector  # noqa: E402

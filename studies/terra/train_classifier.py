@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "src"))
 
 from incognita.benchmarks.terra.classes import KNOWN_NAMES  # noqa: E402
-from incognita.benchmarks.terra.images import terra_dataset  # noqa: E402
+from incognita.benchmarks.terra.datasets import terra_dataset  # noqa: E402
 from incognita.benchmarks.terra.rendering import RENDERER_VERSION  # noqa: E402
 from incognita.models.embedded.terra_classifier import (  # noqa: E402
     PIXEL_MEAN,

@@ -25,8 +25,8 @@ from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.image_list import ImageList
 
 from incognita.benchmarks.terra.classes import KNOWN_NAMES
+from incognita.benchmarks.terra.datasets import MOST_OBJECTS, terra_scenes
 from incognita.benchmarks.terra.rendering import RENDERER_VERSION
-from incognita.benchmarks.terra.scenes import MOST_OBJECTS, terra_scenes
 from incognita.metrics.detection import CocoNumbers, coco_numbers
 from incognita.models.embedded.terra_detector import (
     PIXEL_MEAN,

@@ -13,10 +13,10 @@ from pycocotools.coco import COCO
 from tests.benchmarks.box_trees import document_of, write_coco
 from tests.benchmarks.image_trees import pixels_of, write_image
 
-from incognita.benchmarks.definition import CocoSet
-from incognita.benchmarks.load_sets import DataContext, LoadedSet, load_set
+from incognita.benchmarks.sources.coco import CocoSet
+from incognita.benchmarks.sources.entry import DataContext, LoadedSet
 from incognita.benchmarks.terra.classes import KNOWN_NAMES
-from incognita.benchmarks.terra.scenes import terra_scenes
+from incognita.benchmarks.terra.datasets import terra_scenes
 from incognita.containers.boxes import BoxTruth
 from incognita.containers.classes import Role, find_spelling
 from incognita.containers.dataset import BoxDataset
@@ -31,7 +31,7 @@ NAMES = {3: "airplane", 8: "zebra", 11: "Car", 12: "kite", 20: "tv"}
 def opened(folder: Path, known=KNOWN, role="mixed", **keys) -> LoadedSet:
     given = {"annotations": "some.json", "images": "some", "rename": RENAME} | keys
     entry = CocoSet(kind="coco", name="some", role=role, **given)
-    return load_set(entry, DataContext("mine/some", folder, known))
+    return entry.load(DataContext("mine/some", folder, known))
 
 
 def many_images(n_images: int = 30, seed: int = 0) -> dict:
@@ -293,11 +293,11 @@ def test_the_fingerprint_changes_with_all_that_matters_and_with_nothing_else(fol
         ({"rename": {"airplan": "aeroplane"}}, "is called 'airplan'. Did you mean airplane?"),
         (
             {"ignored": ["Car"]},
-            "category 'Car' is ignored, but class 'car', which it is called, is known;",
+            "category 'Car' is ignored, but its class 'car' is known;",
         ),
         (
             {"rename": {"kite": "tv"}, "ignored": ["kite"]},
-            "category 'tv' is unknown, but class 'tv', which it is called, is ignored; correct",
+            "category 'tv' is unknown, but its class 'tv' is ignored; correct",
         ),
         (
             {"rename": {}},
@@ -346,9 +346,7 @@ def test_known_images_need_a_known_category(folder):
 
 def test_a_known_class_that_the_file_lacks_is_said(folder):
     found = opened(folder)
-    assert found.notes == (
-        "some: no category is called person; rename what the file calls otherwise",
-    )
+    assert found.notes == ("some: no category is called person; rename those that are there",)
     assert opened(folder, known=("car", "tv")).notes == ()
 
 
@@ -395,7 +393,7 @@ def test_a_picture_of_another_size_than_annotated_is_refused_in_every_process(tm
         with pytest.raises(InvalidDataError) as raised:
             each.load(0)
         assert str(raised.value) == (
-            "the annotation file says 480 x 360, the picture has 20 x 20; get the picture that was "
+            "the annotation file says 480 x 360, the image has 20 x 20; get the image that was "
             "annotated, or correct the file."
         )
     before = dataset.fingerprint()
@@ -414,8 +412,8 @@ def test_swapped_sizes_are_told_as_what_an_exif_orientation_does(tmp_path):
     with pytest.raises(InvalidDataError) as raised:
         opened(tmp_path).dataset.load(0)
     assert str(raised.value) == (
-        "the annotation file says 30 x 40, the picture has 40 x 30; save it upright, since the "
-        "EXIF orientation of a picture is ignored."
+        "the annotation file says 30 x 40, the image has 40 x 30; save it upright, since the "
+        "EXIF orientation is ignored."
     )
 
 

@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 from tests.benchmarks.image_trees import STREET
 
+from incognita.benchmarks.data_plan import plan
 from incognita.benchmarks.definition_files import (
     SHIPPED,
     find_definition,
     list_benchmarks,
     parse_definition,
 )
+from incognita.benchmarks.load import load_benchmark
+from incognita.benchmarks.sources import KINDS
+from incognita.benchmarks.sources.imglist import load_imglist
 from incognita.errors import IncognitaError, InvalidDataError, MissingDataError, UnknownNameError
-from incognita.formats.imglist import load_imglist
 
 IMAGENET_UNKNOWN = {
     "ssb_hard": 49_000, "ninco": 5_879, "inaturalist": 10_000, "textures": 5_160,
@@ -214,20 +217,23 @@ def without(key: str) -> dict:
         (street(set=one_set(source="zoo")), "set 'animals' names the source 'zoo'; add a table"),
         (
             street(set=one_set(role="validation", one_class_per_folder=False)),
-            "set 'animals' holds known images, whose classes are the names of folders",
+            "set 'animals': its images are known, and their classes are the names of folders",
         ),
         (
             street(set=[*one_set(), {"name": "d", "role": "far", "kind": "digits"}]),
-            "my.toml: set 'd' needs one of part, digits and photograph.",
+            "my.toml: set 'd': expected one of part, digits and photograph.",
         ),
         (street(set=one_set()[2:]), "it has no known images to test"),
         (street(set=one_set()[:2]), "it has no unknown images to test"),
         (
             street(preprocessing={"resize": 32, "crop": 32, "mean": [0.5], "std": [1, 1, 1]}),
-            "my.toml: preprocessing: mean holds [0.5], which is wrong: list should have at least 3",
+            "my.toml: preprocessing.mean holds [0.5], which is wrong: list should have at least 3",
         ),
         (street(set=[5]), "my.toml: set number 1 needs to be a table with a kind: imglist, folder"),
-        (street(sources={"signs": 3}), "my.toml: sources holds 3, which is wrong"),
+        (
+            street(sources={"signs": 3}),
+            "my.toml: sources.signs holds 3, which is wrong: input should be a table.",
+        ),
         *(
             (street(classes=classes), "my.toml: classes holds")
             for classes in (0, 1.5, True, [], [1], {})
@@ -292,3 +298,31 @@ def test_extending_in_a_circle_or_nothing_is_refused(tmp_path):
     (tmp_path / "a.toml").write_text(EXTENDING.replace("street.toml", "terra/standart"))
     with pytest.raises(IncognitaError, match="Did you mean terra/standard"):
         find_definition(tmp_path / "a.toml")
+
+
+def test_a_new_kind_is_one_class_and_one_line(monkeypatch, tmp_path):
+    monkeypatch.setitem(KINDS, "stripes", "tests.benchmarks.stripes:StripesSet")
+    text = """
+        name = "mine/stripes"
+        version = 1
+        title = "Digits against stripes"
+        classes = ["zero", "one", "two", "three", "four", "five", "six"]
+        [[set]]
+        name = "test"
+        role = "test"
+        kind = "digits"
+        part = "test"
+        [[set]]
+        name = "stripes"
+        role = "far"
+        kind = "stripes"
+    """
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    benchmark = load_benchmark(path)
+    assert benchmark.unknown["far"]["stripes"].image_ids == ("a", "b", "c")
+    assert repr(benchmark) == (
+        "Benchmark(mine/stripes, version 1, classification, 7 known classes, 250 test images; "
+        "unknown: far stripes)"
+    )
+    assert plan(find_definition(path).definition)[1].place == "drawn"

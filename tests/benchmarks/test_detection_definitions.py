@@ -89,10 +89,13 @@ def test_a_classification_benchmark_says_so_and_has_nothing_mixed():
             "set 'train' is of kind folder, which is for classification, but the task is detection",
         ),
         (road(task="segmentation"), "my.toml: task holds 'segmentation', which is wrong"),
-        (road(classes=2), "annotations say by name what a box shows, but classes is a number"),
+        (road(classes=2), "annotations name the classes of boxes, but classes is a number"),
         (road(set=sets(1)[:2]), "it has no unknown images to test"),
         (road(set=sets(1)[2:]), "it has no known images to test"),
-        (road(set=sets(0, fold=[2, 2])), "set 'train' asks for fold [2, 2], but parts are counted"),
+        (
+            road(set=sets(0, fold=[2, 2])),
+            "set 'train': fold [2, 2] does not exist; parts are counted",
+        ),
         (road(set=sets(0, fold=[0])), "fold holds [0], which is wrong: expected which part and of"),
         (road(set=sets(0, rename=["a"])), "set 'train': rename holds ['a'], which is wrong"),
         (road(set=sets(0, imags="x")), "no use for the key 'imags'; did you mean images?"),
@@ -200,7 +203,7 @@ def test_without_known_or_without_unknown_images_nothing_can_run(tmp_path):
     (tmp_path / "animals").rename(tmp_path / "away")
     assert load_benchmark(path).unknown == {}, "mixed images are left"
     (tmp_path / "both").rename(tmp_path / "too")
-    with pytest.raises(MissingDataError, match="holds no unknown image to test of mine/road"):
+    with pytest.raises(MissingDataError, match="has no unknown images to test of mine/road"):
         load_benchmark(path)
     assert verdict(check(find_definition(path))) is Verdict.MISSING
 

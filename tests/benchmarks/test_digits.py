@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits, load_sample_image
 
-from incognita.benchmarks.digits import (
+from incognita.benchmarks.sources.digits import (
     KNOWN_DIGITS,
     PHOTOGRAPHS,
     digits_part,

@@ -14,7 +14,7 @@ from tests.formats.annotation_cases import document, write
 
 from incognita.benchmarks.definition_files import find_definition
 from incognita.benchmarks.load import load_benchmark
-from incognita.benchmarks.splits.fmiyc import benchmark_head, build_from_coco, build_from_openimages
+from incognita.benchmarks.splits.build import build_from_coco, build_from_openimages, fmiyc_header
 from incognita.benchmarks.splits.write import save_builds
 from incognita.errors import InvalidDataError, MissingDataError
 
@@ -173,7 +173,7 @@ def test_a_folder_without_the_files_of_openimages_is_told(tmp_path):
 def test_the_built_benchmark_is_valid_and_says_that_it_is_partial(tmp_path):
     out, held = tmp_path / "out", {1: ["kite"], 2: ["zebra"]}
     build = build_from_coco("voc", write_coco(tmp_path, held))
-    save_builds([build], out, head=benchmark_head("voc", out, tmp_path / "data"), version="0")
+    save_builds([build], out, head=fmiyc_header("voc", out, tmp_path / "data"), version="0")
     definition = find_definition(out / "benchmark.toml").definition
     assert definition.name == "built/fmiyc-voc"
     sets = {each.name: each for each in definition.set}
@@ -193,7 +193,7 @@ def test_the_built_benchmark_opens_with_its_images(tmp_path):
     ids = "version = 1\n[fmiyc-voc-coco]\nkeep_to_near_ids = [3]\n"
     path = write_coco(tmp_path, held)
     build = build_from_coco("voc", path, ids=write(tmp_path / "ids.toml", ids))
-    head = benchmark_head("voc", out, tmp_path)
+    head = fmiyc_header("voc", out, tmp_path)
     save_builds([build], out, head=head, version="0")
     text = (out / "benchmark.toml").read_text()
     assert 'allowed_classes = ["cat"]' in text

@@ -57,7 +57,7 @@ def test_paths_begin_at_the_folder_given_then_at_that_of_the_file(tmp_path, monk
 
 
 def test_a_benchmark_of_ours_without_a_data_folder_says_what_to_do():
-    with pytest.raises(MissingDataError, match="`incognita data plan openood/cifar10` says what"):
+    with pytest.raises(MissingDataError, match="`incognita data plan openood/cifar10` lists what"):
         load_benchmark("openood/cifar10")
 
 
@@ -120,7 +120,7 @@ def test_a_set_without_any_image_is_left_out_and_said(tmp_path):
 
 @pytest.mark.parametrize(
     ("gone", "lack"),
-    [(("signs/test",), "known image"), (("animals", "noise"), "unknown image")],
+    [(("signs/test",), "known images"), (("animals", "noise"), "unknown images")],
 )
 def test_without_known_or_without_unknown_test_images_there_is_no_benchmark(tmp_path, gone, lack):
     path = write_street(tmp_path)
@@ -128,7 +128,7 @@ def test_without_known_or_without_unknown_test_images_there_is_no_benchmark(tmp_
         (tmp_path / name).rename(tmp_path / f"{name}-away")
     with pytest.raises(MissingDataError) as caught:
         load_benchmark(path)
-    assert f"holds no {lack} to test of mine/street; `incognita data plan" in str(caught.value)
+    assert f"has no {lack} to test of mine/street; `incognita data plan" in str(caught.value)
 
 
 def test_a_list_of_another_length_is_refused(tmp_path):
@@ -188,10 +188,10 @@ def test_files_that_are_taken_for_no_images_are_said(tmp_path):
         old.rename(old.with_suffix(".raw"))
     (tmp_path / "signs" / "train" / "notes.txt").write_text("mine")
     assert load_benchmark(path).notes == (
-        "train: 1 file is no image by the suffix and left out, such as notes.txt",
-        "test: 3 files are no images by the suffix and left out, such as stop/a.xyz",
+        "train: 1 file without the suffix of an image is left out, such as notes.txt",
+        "test: 3 files without the suffix of an image are left out, such as stop/a.xyz",
         "animals: no image found; the set is left out",
-        "animals: 5 files are no images by the suffix and left out, such as deer/0.raw",
+        "animals: 5 files without the suffix of an image are left out, such as deer/0.raw",
     )
 
 
@@ -305,13 +305,13 @@ def test_a_limit_keeps_the_proportions_of_the_classes(tmp_path):
     assert Counter(benchmark.test.labels.tolist()) == {0: 4, 1: 4, 2: 2, 3: 2}
     assert len(benchmark.unknown["far"]["far"].image_ids) == 9
     (note,) = benchmark.notes
-    assert note.startswith("at most 12 images of each set, ten times as many to learn from")
+    assert note.startswith("at most 12 images of each set, ten times as many for training")
     assert benchmark.metadata["limit"] == 12
     assert not benchmark.is_partial
     again = load_benchmark(path, limit=12, seed=3)
     assert again.test.image_ids == benchmark.test.image_ids
     assert load_benchmark(path, limit=12, seed=4).test.image_ids != benchmark.test.image_ids
-    with pytest.raises(InvalidDataError, match="limit is 0"):
+    with pytest.raises(InvalidDataError, match="at least 1 image per set, got 0"):
         load_benchmark(path, limit=0)
 
 
@@ -373,8 +373,8 @@ def test_loading_never_imports_torch():
 
 def test_data_sets_and_readers_never_wait_for_pydantic():
     modules = (
-        "benchmarks.benchmark, containers.dataset, formats.images, formats.imglist, "
-        "formats.image_folder"
+        "benchmarks.benchmark, containers.dataset, formats.images, formats.coco_annotations, "
+        "formats.coco_results"
     )
     code = "; ".join(f"import incognita.{name}" for name in modules.split(", "))
     run = subprocess.run(

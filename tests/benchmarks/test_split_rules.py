@@ -41,8 +41,8 @@ BASE = {"file": "a.json", "images": 3, "published": "there", "stand_in": "less"}
         ({"near": ["fox"], "far": ["fox"]},
          "category 'fox' is both near and far; keep one of the two."),
         ({"published_lists": {"to_far": 2}},
-         "published_lists names 'to_far', which is no list of ids; choose one of: remove_ids, "),
-        ({"base": {"file": "a.json"}}, "has no key 'base.images'; add it."),
+         "published_lists names 'to_far', which is not a list of ids; choose one of: remove_ids, "),
+        ({"base": {"file": "a.json"}}, "base has no key 'images'; add it."),
     ],
 )  # fmt: skip
 def test_wrong_rules_are_answered_with_a_sentence(more, sentence):

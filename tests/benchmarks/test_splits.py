@@ -230,7 +230,7 @@ def test_images_of_unknown_size_are_told_once(tmp_path):
     base = base_of(tmp_path, {"z": ["kite"]})
     splits = build_splits(base, rules, candidates=base)
     assert problems_of(splits, unsized=("a",)) == [
-        "1 images are left out because nobody knows their size, such as a; put them into the "
+        "1 images are left out because their size is unknown, such as a; put them into the "
         "folder, or list them in sizes.csv",
         "candidates.near: id b in no annotation file",
     ]
@@ -263,8 +263,8 @@ def test_two_files_must_mean_the_same_by_a_category(tmp_path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("[]", "x.json has no list called 'images'; an annotation file is an object with images, "
-               "annotations and categories, if need be empty"),
+        ("[]", "x.json is a list, as detections are, but the truth is an object with images, "),
+        ("{}", "x.json has no list called 'images'; the truth needs images, annotations and "),
         ('{"images": [], "annotations": [], "categories": [], "images": []}',
          "x.json holds the key 'images' twice; keep one"),
         ({"images": [{"id": 1}], "annotations": [], "categories": []}, "has no file_name; add it"),
@@ -272,10 +272,10 @@ def test_two_files_must_mean_the_same_by_a_category(tmp_path):
           "categories": []}, "has 1 as id, as image 0 has; keep one"),
         ({"images": [], "categories": [{"id": 1, "name": "a"}],
           "annotations": [{"image_id": 4, "category_id": 1, "bbox": [1, 1, 1, 1]}]},
-         "belongs to image 4, which is not there; add it"),
+         "is on image 4, which "),
         ({"images": [{"id": 4, "file_name": "a"}], "categories": [],
           "annotations": [{"image_id": 4, "category_id": 1, "bbox": [1, 1, 1, 1]}]},
-         "is of category 1, which is not there; add it"),
+         "has 1 as category_id, which "),
         ({"images": [], "annotations": [], "categories": [{"id": 1, "name": "a"},
           {"id": 2, "name": "a"}]}, "has 'a' as name, as category 0 has; keep one"),
         ({"images": [{"id": 4, "file_name": "a"}], "categories": [{"id": 1, "name": "a"}],
@@ -358,7 +358,7 @@ def test_annotations_of_two_files_with_equal_ids_are_numbered_anew(tmp_path):
     far = json.loads((tmp_path / "out" / "far.json").read_text())
     assert [each["id"] for each in far["annotations"]] == [1, 2]
     assert [each["file_name"] for each in far["images"]] == ["val/1.jpg", "train/7.jpg"]
-    assert load_truth(tmp_path / "out" / "far.json").truth.n_images == 2
+    assert load_truth(tmp_path / "out" / "far.json").boxes.n_images == 2
 
 
 def test_the_manifest_holds_every_decision_and_hash(tmp_path):
@@ -387,7 +387,7 @@ def test_the_manifest_holds_every_decision_and_hash(tmp_path):
 
 @pytest.mark.data
 def test_real_coco_images_are_dealt_out_whole_and_without_voc_classes(data_dir, tmp_path):
-    from incognita.benchmarks.splits.fmiyc import build_from_coco
+    from incognita.benchmarks.splits.build import build_from_coco
 
     path = tmp_path / "annotations" / "instances.json.gz"
     path.parent.mkdir()

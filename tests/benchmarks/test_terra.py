@@ -12,19 +12,18 @@ from sklearn.linear_model import LogisticRegression
 from incognita.benchmarks.terra.classes import (
     KNOWN_NAMES,
     TERRA_CLASSES,
-    Group,
+    ClassGroup,
     select_classes,
     terra_classes,
 )
-from incognita.benchmarks.terra.images import terra_dataset
-from incognita.benchmarks.terra.outlines import OUTLINES
+from incognita.benchmarks.terra.datasets import render_scene, terra_dataset, terra_scenes
 from incognita.benchmarks.terra.rendering import (
+    OUTLINES,
     RENDERER_VERSION,
     STYLES,
     key_of,
     render_images,
 )
-from incognita.benchmarks.terra.scenes import render_scene, terra_scenes
 from incognita.containers.classes import Role
 from incognita.containers.dataset import Dataset
 from incognita.errors import InvalidDataError, UnknownNameError
@@ -39,7 +38,7 @@ GOLDEN = {
     "drawn": "47e4341f17570c23",
     "scenes": "55b164545c7cd17a",
 }
-GROUPS = [group.value for group in Group]
+GROUPS = [group.value for group in ClassGroup]
 
 
 def digest_of(pixels):
@@ -51,9 +50,9 @@ def supers_of(group):
 
 
 def test_near_classes_share_a_superclass_with_known_ones_and_others_do_not():
-    known = supers_of(Group.KNOWN)
-    assert supers_of(Group.NEAR) == supers_of(Group.VALIDATION) == known
-    for group in (Group.FAR, Group.FARTHER, Group.OUTLIER):
+    known = supers_of(ClassGroup.KNOWN)
+    assert supers_of(ClassGroup.NEAR) == supers_of(ClassGroup.VALIDATION) == known
+    for group in (ClassGroup.FAR, ClassGroup.FARTHER, ClassGroup.OUTLIER):
         assert not supers_of(group) & known
 
 
@@ -249,9 +248,9 @@ def test_what_cannot_be_rendered_is_refused():
         terra_dataset("tests", n=3)
     with pytest.raises(UnknownNameError, match="Did you mean noisy"):
         terra_dataset("test", n=3, style="nosy")
-    with pytest.raises(InvalidDataError, match="0 images of 32 pixels"):
+    with pytest.raises(InvalidDataError, match="got 0 of 32 pixels"):
         terra_dataset("test", n=0)
-    with pytest.raises(InvalidDataError, match="3 scenes of 32 pixels"):
+    with pytest.raises(InvalidDataError, match="got 3 of 32 pixels"):
         terra_scenes("test", n=3, size=32)
     with pytest.raises(UnknownNameError, match="Did you mean train"):
         terra_scenes("trian", n=3)

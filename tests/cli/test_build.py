@@ -141,7 +141,7 @@ def test_an_input_is_never_overwritten(run, tmp_path):
         f"{path} would be overwritten, since --out is its folder; name another folder."
     )
     base = write(tmp_path / "coco-far.json", document({1: ["kite"]}))
-    done = run("fmiyc", "--id", "voc", "--coco-annotations", base, "--out", tmp_path)
+    done = run("fmiyc", "--known", "voc", "--coco-annotations", base, "--out", tmp_path)
     assert "would be overwritten" in str(done.exception)
 
 
@@ -172,7 +172,7 @@ def test_a_build_may_lie_beside_other_files_and_be_built_again(run, tmp_path):
     assert (tmp_path / "out" / "coco-near.json").read_text() == "precious"
     (tmp_path / "out" / "manifest.json").unlink()
     base = write(tmp_path / "base.json", document({1: ["kite"]}))
-    done = run("fmiyc", "--id", "voc", "--coco-annotations", base, "--out", "out")
+    done = run("fmiyc", "--known", "voc", "--coco-annotations", base, "--out", "out")
     assert "out/coco-near.json would be overwritten or deleted" in str(done.exception)
 
 
@@ -217,7 +217,7 @@ def test_boxes_of_openimages_are_dealt_out_by_shipped_rules(run, tmp_path):
         "fmiyc-voc-openimages", "--images", tmp_path / "images", "--out", "out",
     )  # fmt: skip
     assert done.exit_code == 4
-    assert "1 images are left out because nobody knows their size, such as d" in words(done)
+    assert "1 images are left out because their size is unknown, such as d" in words(done)
     near = json.loads((tmp_path / "out" / "near.json").read_text())
     assert [each["id"] for each in near["images"]] == ["a"]
 
@@ -239,7 +239,7 @@ def test_missing_files_are_errors_of_their_own(run, tmp_path):
 def test_all_published_files_end_in_code_0(run, tmp_path):
     base, train, ids = write_complete_coco(tmp_path)
     done = run(
-        "fmiyc", "--id", "voc", "--coco-annotations", base, "--coco-train", train, "--ids", ids,
+        "fmiyc", "--known", "voc", "--coco-annotations", base, "--coco-train", train, "--ids", ids,
         "--out", "out",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
@@ -255,7 +255,15 @@ def test_what_can_be_built_without_the_base_files_is_built_in_part(run, tmp_path
     folder = write_openimages(tmp_path / "openimages", "a Fox\nb Kite\nc Person")
     write_vos_images(folder, "a", "b", "c")
     done = run(
-        "fmiyc", "--id", "voc", "--coco-annotations", base, "--openimages", folder, "--out", "out"
+        "fmiyc",
+        "--known",
+        "voc",
+        "--coco-annotations",
+        base,
+        "--openimages",
+        folder,
+        "--out",
+        "out",
     )
     assert done.exit_code == 4
     text = words(done)
@@ -277,7 +285,7 @@ def test_a_second_run_writes_the_same_bytes(run, tmp_path):
     base = write_coco(tmp_path, {1: ["kite"], 2: ["zebra"]})
     contents = []
     for _ in range(2):
-        run("fmiyc", "--id", "voc", "--coco-annotations", base, "--out", "out")
+        run("fmiyc", "--known", "voc", "--coco-annotations", base, "--out", "out")
         files = sorted((tmp_path / "out").iterdir())
         contents.append([(path.name, path.read_bytes()) for path in files])
     assert contents[0] == contents[1]
@@ -292,15 +300,25 @@ def test_nothing_found_is_no_benchmark(run, tmp_path):
 
 
 def test_nothing_to_build_from_is_wrong_usage(run):
-    done = run("fmiyc", "--id", "voc", "--out", "out")
+    done = run("fmiyc", "--known", "voc", "--out", "out")
     assert isinstance(done.exception, InvalidDataError)
     assert str(done.exception) == (
-        "There is nothing to build from; give --coco-annotations, --openimages or both."
+        "Expected --coco-annotations, --openimages or both, got neither."
     )
 
 
 def test_the_exit_codes_reach_the_shell(tmp_path):
-    command = [sys.executable, "-m", "incognita.cli", "build", "fmiyc", "--id", "voc", "--out", "o"]
+    command = [
+        sys.executable,
+        "-m",
+        "incognita.cli",
+        "build",
+        "fmiyc",
+        "--known",
+        "voc",
+        "--out",
+        "o",
+    ]
     options = {"capture_output": True, "text": True, "cwd": tmp_path}
     done = subprocess.run([*command, "--coco-annotations", "none.json"], check=False, **options)
     assert done.returncode == 3

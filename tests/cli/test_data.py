@@ -116,7 +116,11 @@ def test_the_help_says_what_the_exit_codes_mean(run):
     ("arguments", "code", "sentence"),
     [
         (["plan", "openood/cifar1"], 2, "incognita: No benchmark is called 'openood/cifar1'. Did"),
-        (["check", "openood/cifar10"], 3, "incognita: openood/cifar10 needs images of yours"),
+        (
+            ["check", "openood/cifar10"],
+            3,
+            "incognita: openood/cifar10 needs images that do not ship",
+        ),
         (["check", "absent.toml"], 3, "incognita: There is no benchmark file absent.toml"),
     ],
 )

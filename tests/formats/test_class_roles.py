@@ -22,7 +22,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def roles(class_map: ClassMap) -> tuple[Role, ...]:
-    return class_map.classes_of(NAMES, SUPERCLASSES, source="gt.json").roles
+    return class_map.translate(NAMES, SUPERCLASSES, source="gt.json").classes.roles
 
 
 def test_a_whole_file(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     )
     class_map = load_class_map(path)
     assert class_map.categories == {81: "unknown"}
-    classes = class_map.classes_of(NAMES, SUPERCLASSES, source="gt.json")
+    classes = class_map.translate(NAMES, SUPERCLASSES, source="gt.json").classes
     assert classes.names == NAMES
     assert classes.roles == (KNOWN, UNKNOWN, IGNORED, UNKNOWN)
     assert classes.superclasses == ("thing", "animal", "thing", None)
@@ -107,27 +107,27 @@ def test_a_name_the_file_does_not_have_gets_a_suggestion(class_map: ClassMap) ->
     ("text", "sentence"),
     [
         ('known = ["car"]', " has no version; begin the file with the line: version = 1"),
-        ("version = 2", ": version is 2, which is wrong: input should be 1."),
+        ("version = 2", ": version holds 2, which is wrong: input should be 1."),
         (
             'version = 1\nknwon = ["car"]',
-            ": a class map has no key 'knwon'; did you mean known?",
+            " has no use for the key 'knwon'; did you mean known?",
         ),
         (
             "version = 1\nzzz = 1",
-            ": a class map has no key 'zzz'; choose one of: categories, ignored, known, "
+            " has no use for the key 'zzz'; choose one of: categories, ignored, known, "
             "superclasses, unknown, version.",
         ),
         (
             'version = 1\nknown = "car"',
-            ": known is 'car', which is wrong: input should be a list.",
+            ": known holds 'car', which is wrong: input should be a list.",
         ),
         (
             "version = 1\nknown = [7]",
-            ": known.0 is 7, which is wrong: input should be a valid string.",
+            ": known holds 7, which is wrong: input should be a valid string.",
         ),
         (
             'version = 1\n[categories]\nx = "unknown"',
-            ": categories.x.[key] is 'x', which is wrong: input should be a valid integer, "
+            ": categories.x holds 'x', which is wrong: input should be a valid integer, "
             "unable to parse string as an integer.",
         ),
         (
@@ -140,11 +140,11 @@ def test_a_name_the_file_does_not_have_gets_a_suggestion(class_map: ClassMap) ->
         ),
         (
             "version = 1\ncategories = [7]",
-            ": categories is [7], which is wrong: input should be a valid dictionary.",
+            ": categories holds [7], which is wrong: input should be a table.",
         ),
         (
             "version = 1\ncategories = 7",
-            ": categories is 7, which is wrong: input should be a valid dictionary.",
+            ": categories holds 7, which is wrong: input should be a table.",
         ),
         (
             "version = 1\nknown = []",

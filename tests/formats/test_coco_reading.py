@@ -17,6 +17,7 @@ from incognita.containers.boxes import BoxTruth, Detections
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
 from incognita.formats import (
     CocoTruth,
+    load_coco,
     load_detections,
     load_truth,
     save_detections,
@@ -69,7 +70,7 @@ def truth(tmp_path: Path) -> CocoTruth:
 
 
 def test_truth_comes_sorted_by_image_id_in_file_order_within(truth: CocoTruth) -> None:
-    boxes = truth.truth
+    boxes = truth.boxes
     assert boxes.image_ids.tolist() == [10, 20, 30]
     assert boxes.offsets.tolist() == [0, 2, 2, 4]
     assert boxes.sizes.tolist() == [[0.7, 0.3], [1, 1], [3, 4], [0, 2]]
@@ -82,21 +83,21 @@ def test_truth_comes_sorted_by_image_id_in_file_order_within(truth: CocoTruth) -
 
 
 def test_classes_come_sorted_by_category_id(truth: CocoTruth) -> None:
-    assert truth.truth.classes.names == ("car", "cone", "deer")
-    assert truth.truth.classes.superclasses == ("vehicle", None, "animal")
+    assert truth.boxes.classes.names == ("car", "cone", "deer")
+    assert truth.boxes.classes.superclasses == ("vehicle", None, "animal")
     assert truth.categories == {2: 0, 4: 1, 9: 2}
 
 
 def test_an_object_may_have_a_superclass_of_its_own(truth: CocoTruth) -> None:
-    assert truth.truth.superclasses.tolist() == ["animal", "ruminant", "vehicle", None]
+    assert truth.boxes.superclasses.tolist() == ["animal", "ruminant", "vehicle", None]
 
 
 def test_roles_come_from_a_list_or_a_class_map(tmp_path: Path) -> None:
     path = write(tmp_path / "gt.json", truth_document())
     listed = load_truth(path, known=["car"])
     mapped = load_truth(path, class_map=ClassMap(known=("car",), ignored=("cone",)))
-    assert listed.truth.is_unknown.tolist() == [True, True, False, True]
-    assert mapped.truth.is_unknown.tolist() == [True, True, False, False]
+    assert listed.boxes.is_unknown.tolist() == [True, True, False, True]
+    assert mapped.boxes.is_unknown.tolist() == [True, True, False, False]
     with pytest.raises(UnknownNameError) as caught:
         load_truth(path, known=["cat"])
     assert str(caught.value) == f"No category of {path} is called 'cat'. Did you mean car?"
@@ -106,7 +107,7 @@ def test_a_class_map_adds_categories_of_the_detector(tmp_path: Path) -> None:
     path = write(tmp_path / "gt.json", truth_document())
     class_map = ClassMap(categories={81: "unknown", 82: "car"})
     truth = load_truth(path, class_map=class_map)
-    assert truth.truth.classes.names == ("car", "cone", "deer", "unknown")
+    assert truth.boxes.classes.names == ("car", "cone", "deer", "unknown")
     assert truth.categories == {2: 0, 4: 1, 9: 2, 81: 3, 82: 0}
     records = [results()[0] | {"category_id": each} for each in (81, 82)]
     found = load_detections(write(tmp_path / "dets.json", records), truth)
@@ -126,7 +127,7 @@ def test_image_ids_may_be_text(tmp_path: Path) -> None:
     for annotation in document["annotations"]:
         annotation["image_id"] = f"é{annotation['image_id']}"
     truth = load_truth(write(tmp_path / "gt.json", document))
-    assert truth.truth.image_ids.tolist() == ["é10", "é20", "é30"]
+    assert truth.boxes.image_ids.tolist() == ["é10", "é20", "é30"]
     records = [record | {"image_id": f"é{record['image_id']}"} for record in results()]
     found = load_detections(write(tmp_path / "dets.json", records), truth)
     assert found.offsets.tolist() == [0, 1, 1, 3]
@@ -138,7 +139,7 @@ def test_truth_may_be_empty(tmp_path: Path) -> None:
     empty = {"images": [], "annotations": [], "categories": []}
     truth = load_truth(write(tmp_path / "gt.json", empty))
     found = load_detections(write(tmp_path / "dets.json", []), truth)
-    assert (len(truth.truth), truth.truth.n_images, len(found), found.n_images) == (0, 0, 0, 0)
+    assert (len(truth.boxes), truth.boxes.n_images, len(found), found.n_images) == (0, 0, 0, 0)
 
 
 def edit(part: str, index: int, **changes: Any) -> Callable[[Document], None]:
@@ -253,7 +254,10 @@ def test_a_wrong_record_of_the_truth_is_named(
     [
         ("", " is empty; write the file again."),
         (" \n", " is empty; write the file again."),
-        ("7", " holds no object; the truth is one with images, annotations and categories."),
+        (
+            "7",
+            " does not hold an object; the truth is one with images, annotations and categories.",
+        ),
         (
             json.dumps(results()),
             " is a list, as detections are, but the truth is an object with images, annotations "
@@ -296,9 +300,9 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path, truth: CocoTrut
 
 def test_detections_are_laid_out_like_the_truth(tmp_path: Path, truth: CocoTruth) -> None:
     found = load_detections(write(tmp_path / "dets.json", results()), truth)
-    assert found.image_ids is truth.truth.image_ids or found.image_ids.tolist() == [10, 20, 30]
+    assert found.image_ids is truth.boxes.image_ids or found.image_ids.tolist() == [10, 20, 30]
     assert found.offsets.tolist() == [0, 1, 1, 3]
-    assert found.classes is truth.truth.classes
+    assert found.classes is truth.boxes.classes
     assert found.class_ids.tolist() == [0, 2, 1]
     assert found.confidence.tolist() == [0.25, 0.5, 0.5]
     assert found.sizes.tolist() == [[3, 4], [0.7, 0.3], [7, 8]]
@@ -407,7 +411,7 @@ def test_text_ids_against_a_truth_with_numbers(tmp_path: Path, truth: CocoTruth)
             " has images or categories, as the truth does, but detections are a list; "
             "are the two files swapped?",
         ),
-        ("7", " holds no list; detections are a list of objects."),
+        ("7", " does not hold a list; detections are a list of objects."),
         (
             '{"boxes": []}',
             " is an object, but detections are a list, or an object with one list called results "
@@ -626,9 +630,9 @@ def test_what_was_written_is_read_back_bit_for_bit(
         for image, category, box, area, crowd, difficult, above in rows
     ]  # fmt: skip
     truth = load_truth(write(folder / "gt.json", document))
-    save_truth(truth.truth, folder / "again.json.gz", categories=truth.categories)
+    save_truth(truth.boxes, folder / "again.json.gz", categories=truth.categories)
     again = load_truth(folder / "again.json.gz")
-    assert_same(truth.truth, again.truth, "areas", "is_crowd", "is_difficult", "superclasses")
+    assert_same(truth.boxes, again.boxes, "areas", "is_crowd", "is_difficult", "superclasses")
     assert truth.categories == again.categories
 
     records = [
@@ -643,7 +647,7 @@ def test_what_was_written_is_read_back_bit_for_bit(
 def test_saved_truth_counts_categories_from_one_by_default(
     tmp_path: Path, truth: CocoTruth
 ) -> None:
-    save_truth(truth.truth, tmp_path / "again.json")
+    save_truth(truth.boxes, tmp_path / "again.json")
     assert load_truth(tmp_path / "again.json").categories == {1: 0, 2: 1, 3: 2}
 
 
@@ -679,7 +683,7 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path: Path, truth: C
     assert sorted(tmp_path.iterdir()) == before
     assert json.loads(path.read_text()) == results()
     with pytest.raises(MissingDataError, match=r"There is no folder .*none to write into; make it"):
-        save_truth(truth.truth, tmp_path / "none" / "gt.json")
+        save_truth(truth.boxes, tmp_path / "none" / "gt.json")
 
 
 # --- real files ------------------------------------------------------------------------------
@@ -702,7 +706,7 @@ def test_real_truth_is_what_json_says(data_dir: Path, tmp_path: Path, name: str)
         by_image[annotation["image_id"]].append(annotation)
     expected = [each for image_id in sorted(by_image) for each in by_image[image_id]]
     names = {category["id"]: category["name"] for category in document["categories"]}
-    boxes = truth.truth
+    boxes = truth.boxes
     assert boxes.image_ids.tolist() == sorted(by_image)
     assert np.diff(boxes.offsets).tolist() == [len(by_image[i]) for i in sorted(by_image)]
     assert np.hstack([boxes.xyxy[:, :2], boxes.sizes]).tolist() == [a["bbox"] for a in expected]
@@ -714,7 +718,7 @@ def test_real_truth_is_what_json_says(data_dir: Path, tmp_path: Path, name: str)
     ]
     save_truth(boxes, tmp_path / "again.json", categories=truth.categories)
     again = load_truth(tmp_path / "again.json")
-    assert_same(boxes, again.truth, "areas", "is_crowd", "is_difficult", "superclasses")
+    assert_same(boxes, again.boxes, "areas", "is_crowd", "is_difficult", "superclasses")
 
 
 @pytest.mark.data
@@ -729,3 +733,36 @@ def test_real_detections_are_what_json_says(data_dir: Path) -> None:
     assert found.confidence.tolist() == [r["score"] for r in expected]
     assert np.hstack([found.xyxy[:, :2], found.sizes]).tolist() == [r["bbox"] for r in expected]
     assert found.class_ids.tolist() == [truth.categories[r["category_id"]] for r in expected]
+
+
+# --- both files at once ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "gt.json", truth_document())
+    write(tmp_path / "dets.json", results())
+    return tmp_path
+
+
+def test_both_files_are_loaded_at_once(folder: Path, truth: CocoTruth) -> None:
+    pair = load_coco(folder / "gt.json", folder / "dets.json")
+    assert_same(pair.truth, truth.boxes, "areas", "superclasses")
+    expected = load_detections(folder / "dets.json", truth)
+    assert pair.detections.xyxy.tolist() == expected.xyxy.tolist()
+    assert load_coco(str(folder / "gt.json"))[1] is None
+
+
+def test_known_classes_are_a_list_or_a_class_map(folder: Path) -> None:
+    listed, _ = load_coco(folder / "gt.json", known=["car"])
+    mapped, _ = load_coco(folder / "gt.json", classes=ClassMap(known=("car",)))
+    path = folder / "classes.toml"
+    path.write_text('version = 1\nknown = ["car"]')
+    from_file, _ = load_coco(folder / "gt.json", classes=path)
+    assert listed.classes == mapped.classes == from_file.classes
+    with pytest.raises(InvalidDataError, match="known must be a list of names, got the text 'car'"):
+        load_coco(folder / "gt.json", known="car")
+    with pytest.raises(InvalidDataError, match="given twice"):
+        load_coco(folder / "gt.json", known=["car"], classes=path)
+    with pytest.raises(InvalidDataError, match="are the two files swapped"):
+        load_coco(folder / "dets.json", folder / "gt.json")

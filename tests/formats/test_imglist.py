@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tests.benchmarks.image_trees import write_list
 
+from incognita.benchmarks.sources.imglist import load_imglist
 from incognita.errors import InvalidDataError, MissingDataError
-from incognita.formats.imglist import load_imglist
 
 
 def test_a_line_is_a_path_and_a_class(tmp_path):

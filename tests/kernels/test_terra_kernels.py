@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from incognita.benchmarks.terra.outlines import OUTLINES, pack_outlines
+from incognita.benchmarks.terra.rendering import OUTLINES, pack_outlines
 from incognita.kernels.terra.random import (
     bell,
     draw,

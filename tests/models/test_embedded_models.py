@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from incognita.benchmarks.digits import KNOWN_DIGITS, digits_part
+from incognita.benchmarks.sources.digits import KNOWN_DIGITS, digits_part
 from incognita.benchmarks.terra.classes import KNOWN_NAMES
-from incognita.benchmarks.terra.images import terra_dataset
+from incognita.benchmarks.terra.datasets import terra_dataset
 from incognita.benchmarks.terra.rendering import RENDERER_VERSION
 from incognita.errors import MissingDataError
 from incognita.models.classifier import Classifier

@@ -12,8 +12,8 @@ from pycocotools.cocoeval import COCOeval
 from torch import nn
 
 from incognita.benchmarks.terra.classes import KNOWN_NAMES, TERRA_CLASSES
+from incognita.benchmarks.terra.datasets import terra_scenes
 from incognita.benchmarks.terra.rendering import RENDERER_VERSION
-from incognita.benchmarks.terra.scenes import terra_scenes
 from incognita.models.embedded import terra_detector
 from incognita.models.weights_io import read_shipped_weights
 

@@ -1,4 +1,4 @@
-"""What is compared: known data to learn from, known data to keep, unknown data to notice."""
+"""A loaded benchmark: known images to fit and test on, and unknown images to detect."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,18 +16,18 @@ class Benchmark:
         version: Goes up whenever a published number could move.
         title: One line for tables.
         classes: Names of the known classes, in the order of the labels.
-        train: Known images that methods learn from.
+        train: Known images that methods are fitted on.
         validation: Known images to choose parameters on.
-        test: Known images to keep.
+        test: Known images to test on.
         unknown: Groups such as near and far, each with its sets.
         shifted: Known classes that look different; known too in the full-spectrum setting.
         unknown_validation: Unknown images to choose parameters on, never tested.
         unknown_training: Unknown images that training methods may use.
-        mixed: Images in which known and unknown objects may stand together; only in detection.
+        mixed: Images that may show known and unknown objects together; only in detection.
         task: Whether its models name images or find objects; then every set is a `BoxDataset`.
         full_spectrum: Whether shifted images count as known in the main table.
         default_model: The model meant for it, where one is embedded.
-        notes: What a reader of its numbers must be told, such as what is missing.
+        notes: What a reader of its numbers must know, such as what is missing.
     """
 
     name: str
@@ -52,3 +52,14 @@ class Benchmark:
     def is_partial(self) -> bool:
         """Whether images that the definition names are missing."""
         return bool(self.metadata.get("missing"))
+
+    def __repr__(self) -> str:
+        """Return one line, such as `Benchmark(terra/standard, version 1, 12 known classes, …)`."""
+        groups = {group: list(sets) for group, sets in self.unknown.items()}
+        if self.mixed:
+            groups["mixed"] = list(self.mixed)
+        unknown = ", ".join(f"{group} {'+'.join(names)}" for group, names in groups.items())
+        return (
+            f"Benchmark({self.name}, version {self.version}, {self.task}, {len(self.classes)} "
+            f"known classes, {len(self.test.image_ids):,} test images; unknown: {unknown})"
+        )

@@ -5,10 +5,15 @@ from enum import Enum
 from os import PathLike
 from typing import Any, NamedTuple
 
-from incognita.benchmarks.definition import TESTED_UNKNOWN_ROLES, AnySet, Definition
+from incognita.benchmarks.definition import Definition
 from incognita.benchmarks.definition_files import DefinitionFile
-from incognita.benchmarks.load import refuse_known_classes, refuse_overlaps, surroundings
-from incognita.benchmarks.load_sets import DataContext, LoadedSet, load_set
+from incognita.benchmarks.load import (
+    data_context,
+    present_sets,
+    refuse_known_classes,
+    refuse_overlaps,
+)
+from incognita.benchmarks.sources.entry import DataContext, LoadedSet, SetEntry, missing_part
 from incognita.errors import InvalidDataError
 
 
@@ -54,7 +59,7 @@ def plan(definition: Definition) -> list[Needed]:
     return [_needed(definition, entry) for entry in definition.set]
 
 
-def _needed(definition: Definition, entry: AnySet) -> Needed:
+def _needed(definition: Definition, entry: SetEntry) -> Needed:
     source = None if entry.source is None else definition.sources[entry.source]
     return Needed(
         entry.name,
@@ -70,47 +75,46 @@ def _needed(definition: Definition, entry: AnySet) -> Needed:
 
 def total_megabytes(needed: Sequence[Needed]) -> float:
     """Add up the sizes of the sources, each counted once however many sets use it."""
-    sizes = {each.source: each.megabytes or 0.0 for each in needed if each.source is not None}
+    sizes = {row.source: row.megabytes or 0.0 for row in needed if row.source is not None}
     return float(sum(sizes.values()))
 
 
 def check(found: DefinitionFile, data: str | PathLike[str] | None = None) -> list[Checked]:
-    """Look for every set of a benchmark; a list that is wrong is told beside the others.
+    """Look for every set of a benchmark; a set that cannot be loaded is reported, not raised.
 
     Images that are in two sets which must be apart, and known classes in unknown sets, are
     refused as `load_benchmark` does.
     """
-    context = surroundings(found, data)
-    opened = [_opened(entry, context) for entry in found.definition.set]
-    right = [each for each in opened if isinstance(each, LoadedSet)]
-    refuse_overlaps(right, found.definition.name)
-    refuse_known_classes(right, context)
-    return [_checked(*each) for each in zip(found.definition.set, opened, strict=True)]
+    context = data_context(found, data)
+    entries = found.definition.set
+    results = [_load_or_explain(entry, context) for entry in entries]
+    loaded = [result for result in results if isinstance(result, LoadedSet)]
+    refuse_overlaps(present_sets(loaded), found.definition.name)
+    refuse_known_classes(loaded, context)
+    return [_checked(entry, result) for entry, result in zip(entries, results, strict=True)]
 
 
-def _opened(entry: AnySet, context: DataContext) -> LoadedSet | str:
+def _load_or_explain(entry: SetEntry, context: DataContext) -> LoadedSet | str:
     try:
-        return load_set(entry, context)
+        return entry.load(context)
     except InvalidDataError as error:
         return str(error)
 
 
-def _checked(entry: AnySet, opened: LoadedSet | str) -> Checked:
-    if isinstance(opened, str):
-        return Checked(entry.name, entry.role, entry.count, 0, (), opened)
-    return Checked(entry.name, entry.role, opened.expected, opened.found, opened.missing, None)
+def _checked(entry: SetEntry, result: LoadedSet | str) -> Checked:
+    if isinstance(result, str):
+        return Checked(entry.name, entry.role, entry.count, 0, (), result)
+    return Checked(entry.name, entry.role, result.expected, result.found, result.missing, None)
 
 
 def verdict(checked: Sequence[Checked]) -> Verdict:
-    """Say whether the benchmark can run, in part or at all."""
-    if all(each.is_complete for each in checked):
+    """Return whether the benchmark can run: completely, in part or not at all."""
+    if all(row.is_complete for row in checked):
         return Verdict.COMPLETE
-    usable = {each.role for each in checked if each.found}
-    if "test" in usable and usable & set(TESTED_UNKNOWN_ROLES):
-        return Verdict.PARTIAL
-    return Verdict.MISSING
+    is_testable = missing_part({row.role for row in checked if row.found}) is None
+    return Verdict.PARTIAL if is_testable else Verdict.MISSING
 
 
 def as_json(rows: Sequence[Needed] | Sequence[Checked]) -> list[dict[str, Any]]:
-    """Give rows as objects."""
+    """Return rows as JSON objects."""
     return [row._asdict() for row in rows]

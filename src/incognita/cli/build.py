@@ -20,17 +20,19 @@ build_app = typer.Typer(
     help="Build splits of unknown images from annotation files. Nothing is downloaded.",
     no_args_is_help=True,
 )
-WIDTH = 156  # of a table in a log or a pipe, which have no width of their own
+WIDTH = 156  # of a table in a log or a pipe
 
 
-class Known(StrEnum):
+class FmiycKnown(StrEnum):
     """Whose classes are known."""
 
     voc = "voc"
     bdd = "bdd"
 
 
-KnownClasses = Annotated[Known, typer.Option("--id", help="Whose classes are known.")]
+Known = Annotated[
+    FmiycKnown, typer.Option("--known", "--id", help="Whose classes are known: VOC or BDD100K.")
+]
 CocoAnnotations = Annotated[
     Path | None,
     typer.Option(help="VOS's base file for COCO, or instances_val2017.json in its place."),
@@ -57,7 +59,8 @@ AnnotationFile = Annotated[
     Path, typer.Option(help="COCO annotation file, or boxes of OpenImages (.csv).")
 ]
 Rules = Annotated[
-    str, typer.Option(help="TOML file that deals out categories, or the name of shipped rules.")
+    str,
+    typer.Option(help="TOML file that assigns categories to splits, or the name of shipped rules."),
 ]
 Images = Annotated[
     Path | None, typer.Option(help="Folder with the images; by default that of the file.")
@@ -75,7 +78,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 @build_app.command("fmiyc")
 def fmiyc_command(
-    known: KnownClasses,
+    known: Known,
     out: Out,
     coco_annotations: CocoAnnotations = None,
     coco_train: CocoTrain = None,
@@ -87,36 +90,38 @@ def fmiyc_command(
 ) -> None:
     """Build the splits of FindMeIfYouCan: near and far from VOC, or farther from BDD100K.
 
-    What can be built without missing files is built and labelled as partial.
+    Splits whose files are missing are left out, and the rest is labelled as partial.
 
     Exit codes: 0 the counts are those of the paper; 3 a named file is missing; 4 finished in part.
 
-    Example: incognita build fmiyc --id voc --coco-annotations instances_val2017.json --out voc
+    Example: incognita build fmiyc --known voc --coco-annotations instances_val2017.json --out voc
     """
-    from incognita.benchmarks.splits import fmiyc
+    from incognita.benchmarks.splits.build import (
+        build_from_coco,
+        build_from_openimages,
+        fmiyc_header,
+    )
     from incognita.benchmarks.splits.write import refuse_overwriting
     from incognita.errors import InvalidDataError
 
     if coco_annotations is None and openimages is None:
-        raise InvalidDataError(
-            "There is nothing to build from; give --coco-annotations, --openimages or both."
-        )
+        raise InvalidDataError("Expected --coco-annotations, --openimages or both, got neither.")
     inputs = {"coco-": coco_annotations, "openimages-": openimages}
     sources = [start for start, given in inputs.items() if given is not None]
     refuse_overwriting(out, coco_annotations, coco_train, ids, sources=sources)
     builds = []
     with steps_on_stderr() as on_step:
         if coco_annotations is not None:
-            build = fmiyc.build_from_coco(
+            build = build_from_coco(
                 known.value, coco_annotations, train=coco_train, ids=ids, images=coco_images,
                 on_step=on_step,
             )  # fmt: skip
             builds.append(build)
         if openimages is not None:
-            build = fmiyc.build_from_openimages(known.value, openimages, ids=ids, on_step=on_step)
+            build = build_from_openimages(known.value, openimages, ids=ids, on_step=on_step)
             builds.append(build)
         on_step(f"writing {out}")
-        _save(builds, out, lambda: fmiyc.benchmark_head(known.value, out, data))
+        _save(builds, out, lambda: fmiyc_header(known.value, out, data))
     _finish(builds, out, as_json=as_json)
 
 
@@ -132,7 +137,7 @@ def splits_command(
 ) -> None:
     """Build near, far and farther splits for any known classes, by lists of categories.
 
-    Images that show known categories alone become the known half of the benchmark.
+    Images that show known categories only become the known half of the benchmark.
 
     Exit codes: 0 complete; 3 a named file is missing; 4 finished in part, by counts or lists of
     ids.
@@ -141,7 +146,7 @@ def splits_command(
     """
     from incognita.benchmarks.splits.build import (
         build_from_annotations,
-        own_head,
+        known_header,
         rules_with_ids,
     )
     from incognita.benchmarks.splits.write import refuse_overwriting
@@ -158,13 +163,13 @@ def splits_command(
             on_step=on_step,
         )
         on_step(f"writing {out}")
-        _save([build], out, lambda: own_head(build, out))
+        _save([build], out, lambda: known_header(build, out))
     _finish([build], out, as_json=as_json)
 
 
 @contextmanager
 def steps_on_stderr() -> Iterator[Callable[[str], None]]:
-    """Give a function that says what is being done: beside a spinner, or as a line of a log."""
+    """Yield a function that shows the current step: beside a spinner, or as a line of a log."""
     from incognita.cli._terminal import stop_if_interrupted
 
     if not sys.stderr.isatty():
@@ -202,11 +207,11 @@ def _save(
 
 
 def _finish(builds: "Sequence[SplitBuild]", out: Path, *, as_json: bool) -> None:
-    """Print what was built and leave with the exit code that belongs to it."""
+    """Print what was built and exit with the code that belongs to it."""
     from incognita.cli._terminal import IN_PART
 
     if as_json:
-        sys.stdout.write(json.dumps([_summary(each) for each in builds], indent=1) + "\n")
+        sys.stdout.write(json.dumps([_summary(build) for build in builds], indent=1) + "\n")
     else:
         _show(builds, out)
     if any(build.problems for build in builds):

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from incognita.benchmarks.definition import Definition
 
 data_app = typer.Typer(
-    help="Say what a benchmark needs on disk, and what of it is there. Nothing is downloaded.",
+    help="Show what a benchmark needs on disk, and what of it is there. Nothing is downloaded.",
     no_args_is_help=True,
 )
 BenchmarkName = Annotated[
     str, typer.Argument(metavar="BENCHMARK", help="A name, or the path of a TOML file.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-WIDTH = 156  # of a table in a log or a pipe, which have no width of their own
+WIDTH = 156  # of a table in a log or a pipe
 
 
 @data_app.command("plan")
@@ -56,9 +56,9 @@ def check_command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is found and what is missing.
+    """Show what is found and what is missing.
 
-    Exit code 0: all is there; 3: the known test set or every unknown set is missing, so that
+    Exit code 0: complete; 3: the known test set or every unknown set is missing, so that
     nothing can run; 4: something else is missing, and numbers would be labelled as partial.
 
     Example: incognita data check openood/cifar10 --data data
@@ -95,12 +95,12 @@ def _show_plan(definition: "Definition", needed: "list[Needed]") -> None:
 
     console = _console()
     sets = _table(_heading(definition), "set", "role", "images", "taken from", "belongs to")
-    for each in needed:
-        row = (each.set, each.role, _number(each.images), each.source or "", each.place)
+    for need in needed:
+        row = (need.set, need.role, _number(need.images), need.source or "", need.place)
         sets.add_row(*(Text(cell) for cell in row))
     console.print(sets)
     sources = _table("Sources", "source", "size", "license", "published at")
-    for name, size, *words in dict.fromkeys(_source_row(each) for each in needed if each.source):
+    for name, size, *words in dict.fromkeys(_source_row(need) for need in needed if need.source):
         sources.add_row(*(Text(cell) for cell in (name, _size(size), *words)))
     if sources.row_count:
         console.print(sources)
@@ -126,14 +126,14 @@ def _show_check(definition: "Definition", checked: "list[Checked]", verdict: "Ve
 
     console = _console()
     table = _table(_heading(definition), "set", "role", "found", "expected", "missing")
-    for each in checked:
-        style = "green" if each.is_complete else "yellow" if each.found else "red"
+    for row in checked:
+        style = "green" if row.is_complete else "yellow" if row.found else "red"
         table.add_row(
-            Text(each.set),
-            each.role,
-            Text(_number(each.found), style=style),
-            _number(each.expected),
-            Text(each.problem or "\n".join(_shown(each.missing))),
+            Text(row.set),
+            row.role,
+            Text(_number(row.found), style=style),
+            _number(row.expected),
+            Text(row.problem or "\n".join(_shown(row.missing))),
         )
     console.print(table)
     console.print(Text(f"{verdict.value}: {VERDICTS[verdict.value]}"))

@@ -208,9 +208,7 @@ def _check(tau: float | None, score_threshold: float | None, truth: BoxTruth) ->
             "Expected a truth with images, got none. There is nothing to certify."
         )
     if not truth.classes.n_known:
-        raise InvalidDataError(
-            "Expected at least one known class, got none. Name some."
-        )
+        raise InvalidDataError("Expected at least one known class, got none. Name some.")
 
 
 def _notes(detections: Detections, truth: BoxTruth) -> Iterator[str]:

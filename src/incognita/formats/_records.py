@@ -1,4 +1,4 @@
-"""A list of JSON objects as columns, each value checked, with sentences that name the record."""
+"""Checked columns of a list of JSON objects, with errors that name the record."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,13 +17,13 @@ from incognita.shapes import Bool, Float, Int, Shaped
 Refuse = Callable[[int, str], InvalidDataError]
 
 _ABSENT = object()
-_NUMERIC = {int, float}  # by exact type: a bool is an int too, but no number
+_NUMERIC = {int, float}  # by exact type: a bool is an int too, but not a number here
 _shorten = Repr()
 _shorten.maxstring = _shorten.maxother = 60
 
 
 def refusal(path: Path, kind: str, index: int, problem: str) -> InvalidDataError:
-    """Build the error that says what is wrong with a record, counted from 0 as in its list.
+    """Build the error about a record, counted from 0 as in its list.
 
     >>> refusal(Path("dets.json"), "detection", 17, "has no score.")
     InvalidDataError('dets.json: detection 17 has no score.')
@@ -66,7 +66,7 @@ def corners(xywh: Float[np.ndarray, "rows 4"]) -> Float[np.ndarray, "rows 4"]:
 
 @dataclass(frozen=True)
 class Records:
-    """The records of one kind in one file; most methods give one column of them.
+    """The records of one kind in one file; most methods return one column of them.
 
     >>> Records(Path("gt.json"), "image", [{"id": 7}, {"id": 9}]).identifiers("id").tolist()
     [7, 9]
@@ -90,26 +90,26 @@ class Records:
         return len(self.rows)
 
     def refuse(self, index: int, problem: str) -> InvalidDataError:
-        """Build the error that says what is wrong with a record."""
+        """Build the error about a record."""
         own_id = self.rows[index].get("id")
         name = "" if own_id is None else f"(id {_shorten.repr(own_id)}) "
         return refusal(self.path, self.kind, index, name + problem)
 
     def column(self, key: str) -> list[Any]:
-        """Give the values of a key that every record must have."""
+        """Return the values of a key that every record must have."""
         values = [row.get(key, _ABSENT) for row in self.rows]
         if _ABSENT in values:
             raise self.refuse(values.index(_ABSENT), f"has no {key}; add it.")
         return values
 
     def integers(self, key: str) -> Int[np.ndarray, "rows"]:
-        """Give a column of whole numbers; 3.0 passes for 3."""
+        """Return a column of whole numbers; 3.0 passes for 3."""
         values = self.column(key)
         self._require(key, values, _is_whole, "a whole number of at most 64 bits")
         return np.array([int(value) for value in values], np.int64)
 
     def identifiers(self, key: str) -> Shaped[np.ndarray, "rows"]:
-        """Give a column of ids, either all whole numbers or all text."""
+        """Return a column of ids, either all whole numbers or all text."""
         values = self.column(key)
         if not values or not isinstance(values[0], str):
             return self.integers(key)
@@ -119,7 +119,7 @@ class Records:
     def numbers(
         self, key: str, otherwise: Float[np.ndarray, "rows"] | None = None
     ) -> Float[np.ndarray, "rows"]:
-        """Give a column of finite numbers; `otherwise` serves where the key is absent or null."""
+        """Return a column of finite numbers; `otherwise` is used for absent and null values."""
         if otherwise is None:
             values = self.column(key)
         else:
@@ -131,7 +131,7 @@ class Records:
         return numbers
 
     def boxes(self, key: str) -> Float[np.ndarray, "rows 4"]:
-        """Give a column of boxes: x, y, width and height."""
+        """Return a column of boxes: x, y, width and height."""
         values = self.column(key)
         self._require(key, values, _is_box, "a list of four numbers (x, y, width, height)")
         xywh = _as_float64(list(chain.from_iterable(values))).reshape(-1, 4)
@@ -139,19 +139,19 @@ class Records:
         return xywh
 
     def flags(self, key: str) -> Bool[np.ndarray, "rows"]:
-        """Give a column of 0 and 1, or false and true; absent means 0."""
+        """Return a column of 0 and 1, or false and true; absent means 0."""
         values = [row.get(key, 0) for row in self.rows]
         self._require(key, values, _is_flag, "0 or 1")
         return np.array(values, np.bool_)
 
     def texts(self, key: str) -> list[str]:
-        """Give a column of text that is not empty."""
+        """Return a column of text that is not empty."""
         values = self.column(key)
         self._require(key, values, _is_text, "text")
         return values
 
     def optional_texts(self, key: str, otherwise: Sequence[str | None]) -> list[str | None]:
-        """Give a column of text or null; `otherwise` serves where the key is absent."""
+        """Return a column of text or null; `otherwise` is used where the key is absent."""
         pairs = zip(self.rows, otherwise, strict=True)
         values = [row.get(key, spare) for row, spare in pairs]
         self._require(key, values, lambda value: value is None or type(value) is str, "text")

@@ -1,4 +1,6 @@
-"""Which categories of an annotation file are known, unknown or ignored: a small TOML file.
+"""Which categories of an annotation file are known, unknown or ignored.
+
+Anybody may say it in a small TOML file, a class map:
 
 version = 1
 known = ["car", "person"]     # by default every category but the one called "unknown"
@@ -10,137 +12,58 @@ vehicle = ["car", "bus"]
 81 = "unknown"
 """
 
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from incognita.containers.classes import Classes, Role, find_spelling, plain
-from incognita.errors import InvalidDataError, MissingDataError, unknown_name
+from incognita.errors import InvalidDataError, unknown_name
 from incognita.shapes import Int
 
-if TYPE_CHECKING:
-    from pydantic import ValidationError
+_FILE_KEYS = ("version", "known", "unknown", "ignored", "superclasses", "categories")
 
 
 class Translation(NamedTuple):
-    """The classes of a benchmark, and which of them each category of a file is."""
+    """Classes with their roles, and the class and super-class of each category of a file."""
 
     classes: Classes
     class_ids: Int[np.ndarray, "categories"]
-
-
-@dataclass(frozen=True)
-class CategoryRoles:
-    """What a benchmark makes of the categories of a file.
-
-    Several categories may be one class: `rename` may give them one name.
-
-    Args:
-        known: Names of the known classes, in the order of the benchmark.
-        rename: Name in the benchmark of a category that the file calls otherwise.
-        unknown: The categories that are unknown, all others being ignored; None stands for every
-            category that is neither known nor ignored.
-        ignored: The categories that count neither way.
-
-    >>> roles = CategoryRoles(("sofa", "cat"), rename={"couch": "sofa"})
-    >>> given = roles.translate(("Cat", "deer", "couch"), (None, None, None), source="gt.json")
-    >>> given.classes.names, given.class_ids.tolist()
-    (('sofa', 'cat', 'deer'), [1, 2, 0])
-    """
-
-    known: tuple[str, ...]
-    rename: Mapping[str, str] = field(default_factory=dict)
-    unknown: tuple[str, ...] | None = None
-    ignored: tuple[str, ...] = ()
-
-    def translate(
-        self, categories: Sequence[str], superclasses: Sequence[str | None], *, source: str
-    ) -> Translation:
-        """Give known classes first, in their order, then the others, at least one of them unknown.
-
-        Args:
-            categories: Names of the categories of the file.
-            superclasses: Super-class of each category.
-            source: The file, for messages.
-        """
-        known = {plain(name): name for name in self.known}
-        renamed = (self.rename.get(name, name) for name in categories)
-        named = [known.get(plain(name), name) for name in renamed]
-        self._refuse_strangers(categories, named, source)
-        roles = self._roles(categories, named, source)
-        above = dict(reversed(list(zip(named, superclasses, strict=True))))  # the first one counts
-        names = tuple(roles)
-        classes = Classes(names, tuple(roles.values()), tuple(above.get(name) for name in names))
-        return Translation(classes, np.array([names.index(name) for name in named], np.int32))
-
-    def _roles(
-        self, categories: Sequence[str], named: Sequence[str], source: str
-    ) -> dict[str, Role]:
-        """Give every class its role, in the order of the classes."""
-        roles = dict.fromkeys(self.known, Role.KNOWN)
-        for category, name in zip(categories, named, strict=True):
-            role = self._role_of(category, is_known=name in self.known)
-            if roles.setdefault(name, role) is not role:
-                raise InvalidDataError(
-                    f"{source}: category {category!r} is {role.value}, but class {name!r}, which "
-                    f"it is called, is {roles[name].value}; correct the lists, or rename it."
-                )
-        if Role.UNKNOWN not in roles.values():
-            spare = ("unknown", "unknown class")  # a file may call unknown what is ignored
-            roles[next(name for name in spare if name not in roles)] = Role.UNKNOWN
-        return roles
-
-    def _role_of(self, category: str, *, is_known: bool) -> Role:
-        if category in self.ignored:
-            return Role.IGNORED
-        if category in (self.unknown or ()):
-            return Role.UNKNOWN
-        if is_known:
-            return Role.KNOWN
-        return Role.UNKNOWN if self.unknown is None else Role.IGNORED
-
-    def _refuse_strangers(
-        self, categories: Sequence[str], named: Sequence[str], source: str
-    ) -> None:
-        """Refuse names that no category of the file has."""
-        strange = [n for n in (*(self.unknown or ()), *self.ignored) if n not in categories]
-        # one table of names may serve several files, of which some lack the category or already
-        # call it as the benchmark does
-        pairs = zip(categories, named, strict=True)
-        others = [category for category, name in pairs if name not in self.known]
-        misspelt = [n for n in self.rename if n not in categories and find_spelling(n, others)]
-        for name in (*strange, *misspelt):
-            problem = unknown_name(f"category of {source}", name, categories)
-            raise InvalidDataError(str(problem)) from problem
+    superclasses: tuple[str | None, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassMap:
-    """The roles and super-classes that somebody gave to categories, by name.
+    """The roles and super-classes of categories, by name.
 
-    A plain dataclass, so that whoever needs no file does not wait for pydantic; pydantic checks
-    what `load_class_map` reads.
+    A class map file lists them for one annotation file, whose categories become the classes.
+    A benchmark also has `classes` of its own, which come first and in their order in every set, and
+    categories are matched to them by name.
 
     Args:
-        version: Of this format.
+        version: Of the format of the file.
         known: The classes the model was trained on; None stands for all the others.
         unknown: The classes it was not trained on; None stands for all the others if `known` is
             given, else for the one called "unknown".
         ignored: Classes that count neither way.
         superclasses: The classes of each super-class.
         categories: Name of each category id that the annotation file does not list.
+        classes: The known classes of a benchmark, whether the file has them or not. The remaining
+            categories are unknown, or, where `unknown` is given, ignored.
+        rename: Class name of a category that the file calls otherwise; several categories may
+            become one class.
 
-    >>> ClassMap(known=("car",)).classes_of(("car", "deer"), (None, None), source="gt.json").roles
-    (<Role.KNOWN: 'known'>, <Role.UNKNOWN: 'unknown'>)
+    >>> own = ClassMap(known=("car",)).translate(("car", "deer"), (None, None), source="gt.json")
+    >>> [role.value for role in own.classes.roles]
+    ['known', 'unknown']
+    >>> benchmark = ClassMap(classes=("sofa", "cat"), rename={"couch": "sofa"})
+    >>> found = benchmark.translate(("Cat", "deer", "couch"), (None,) * 3, source="gt.json")
+    >>> found.classes.names, found.class_ids.tolist()
+    (('sofa', 'cat', 'deer'), [1, 2, 0])
     """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     version: Literal[1] = 1
     known: tuple[str, ...] | None = None
@@ -148,10 +71,13 @@ class ClassMap:
     ignored: tuple[str, ...] = ()
     superclasses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     categories: Mapping[int, str] = field(default_factory=dict)
+    classes: tuple[str, ...] | None = None
+    rename: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         roles = {"known": self.known or (), "unknown": self.unknown or (), "ignored": self.ignored}
-        _refuse_repeats(roles, "a class has one role")
+        if self.classes is None:
+            _refuse_repeats(roles, "a class has one role")
         _refuse_repeats(self.superclasses, "a class has one super-class")
         for number in self.categories:
             if not -(2**63) <= number < 2**63:
@@ -162,45 +88,88 @@ class ClassMap:
                 "or name at least one."
             )
 
-    def _names(self) -> Iterator[str]:
-        for names in (self.known or (), self.unknown or (), self.ignored):
-            yield from names
-        for names in self.superclasses.values():
-            yield from names
+    def translate(
+        self, categories: Sequence[str], superclasses: Sequence[str | None], *, source: str
+    ) -> Translation:
+        """Return the classes that categories become, with roles and super-classes.
 
-    def classes_of(
-        self, names: Sequence[str], superclasses: Sequence[str | None], *, source: str
-    ) -> Classes:
-        """Give these classes their roles and super-classes; `source` says where they come from."""
-        for name in self._names():
-            if name not in names:
-                raise unknown_name(f"category of {source}", name, names)
-        overridden = {name: above for above, below in self.superclasses.items() for name in below}
-        above = [overridden.get(name, each) for name, each in zip(names, superclasses, strict=True)]
-        roles = tuple(self._role_of(name, source) for name in names)
-        return Classes(tuple(names), roles, tuple(above))
+        The classes of a benchmark come first, then the others in the order of the file; a
+        benchmark has at least one unknown class in every set.
 
-    def _role_of(self, name: str, source: str) -> Role:
-        if name in self.ignored:
+        Args:
+            categories: Names of the categories of the file.
+            superclasses: Super-class of each category.
+            source: The file, for messages.
+        """
+        own = {plain(name): name for name in self.classes or ()}
+        renamed = (self.rename.get(name, name) for name in categories)
+        named = [own.get(plain(name), name) for name in renamed]
+        self._check_listed_names(categories, named, source)
+        roles = self._roles(categories, named, source)
+        overridden = {name: top for top, below in self.superclasses.items() for name in below}
+        pairs = zip(categories, superclasses, strict=True)
+        above = tuple(overridden.get(name, superclass) for name, superclass in pairs)
+        first = dict(zip(reversed(named), reversed(above), strict=True))  # the first one counts
+        names = tuple(roles)
+        classes = Classes(names, tuple(roles.values()), tuple(first.get(name) for name in names))
+        class_ids = np.array([names.index(name) for name in named], np.int32)
+        return Translation(classes, class_ids, above)
+
+    def _roles(
+        self, categories: Sequence[str], named: Sequence[str], source: str
+    ) -> dict[str, Role]:
+        """Return the role of every class, in the order of the classes."""
+        roles = dict.fromkeys(self.classes or (), Role.KNOWN)
+        for category, name in zip(categories, named, strict=True):
+            role = self._role_of(category, name, source)
+            if roles.setdefault(name, role) is not role:
+                raise InvalidDataError(
+                    f"{source}: category {category!r} is {role.value}, but its class {name!r} "
+                    f"is {roles[name].value}; correct the lists, or rename it."
+                )
+        if self.classes is not None and Role.UNKNOWN not in roles.values():
+            spare = ("unknown", "unknown class")  # a file may call unknown what is ignored
+            roles[next(name for name in spare if name not in roles)] = Role.UNKNOWN
+        return roles
+
+    def _role_of(self, category: str, name: str, source: str) -> Role:
+        if category in self.ignored:
             return Role.IGNORED
-        if name in (self.unknown or ()):
+        if category in (self.unknown or ()):
             return Role.UNKNOWN
-        if name in (self.known or ()):
+        if category in (self.known or ()) or name in (self.classes or ()):
             return Role.KNOWN
-        if name == "unknown":
+        if self.classes is not None:
+            return Role.UNKNOWN if self.unknown is None else Role.IGNORED
+        if category == "unknown":
             return Role.UNKNOWN
         if self.known is None:
             return Role.KNOWN
         if self.unknown is None:
             return Role.UNKNOWN
         raise InvalidDataError(
-            f"{source} has a category {name!r}, to which the class map gives no role; "
+            f"{source} has a category {category!r}, to which the class map gives no role; "
             f"add it to known, unknown or ignored, or leave one of known and unknown out."
         )
 
+    def _check_listed_names(
+        self, categories: Sequence[str], named: Sequence[str], source: str
+    ) -> None:
+        """Refuse listed names that no category of the file has."""
+        below = (name for names in self.superclasses.values() for name in names)
+        listed = (*(self.known or ()), *(self.unknown or ()), *self.ignored, *below)
+        # one table of names may serve several files, of which some lack the category or already
+        # call it as the benchmark does
+        pairs = zip(categories, named, strict=True)
+        others = [category for category, name in pairs if name not in (self.classes or ())]
+        misspelt = [n for n in self.rename if n not in categories and find_spelling(n, others)]
+        for name in (*listed, *misspelt):
+            if name not in categories:
+                raise unknown_name(f"category of {source}", name, categories)
+
 
 def with_known(class_map: ClassMap | None, known: Sequence[str] | None) -> ClassMap:
-    """Join a class map with a list of known classes that was given apart from it.
+    """Return a class map with a separate list of known classes added.
 
     >>> with_known(None, ["car"]).known
     ('car',)
@@ -217,37 +186,14 @@ def with_known(class_map: ClassMap | None, known: Sequence[str] | None) -> Class
 
 
 def load_class_map(path: str | PathLike[str]) -> ClassMap:
-    """Read a class map from a TOML file."""
-    from pydantic import TypeAdapter, ValidationError  # slow to import, and seldom needed
+    """Load a class map from a TOML file."""
+    from incognita.formats.toml_files import check_table, load_toml  # pydantic is slow to import
 
     path = Path(path)
-    if not path.is_file():
-        raise MissingDataError(f"There is no class map at {path}; give the path of a TOML file.")
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InvalidDataError(f"{path} is not TOML: {error}; correct the file.") from error
+    content = load_toml(path, "class map")
     if "version" not in content:
         raise InvalidDataError(f"{path} has no version; begin the file with the line: version = 1")
-    try:
-        return TypeAdapter(ClassMap).validate_python(content)
-    except ValidationError as error:
-        raise InvalidDataError(f"{path}: {_sentence(error)}") from error
-
-
-def _sentence(error: "ValidationError") -> str:
-    """Say the first thing that is wrong with a file in our words."""
-    first = error.errors()[0]
-    if first["type"] == "value_error":  # raised by the class map itself
-        return str(first["ctx"]["error"])
-    place = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "unexpected_keyword_argument":
-        keys = sorted(each.name for each in fields(ClassMap))
-        close = get_close_matches(place, keys, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"choose one of: {', '.join(keys)}."
-        return f"a class map has no key {place!r}; {hint}"
-    problem = first["msg"].lower().replace("valid tuple", "list")
-    return f"{place} is {first['input']!r}, which is wrong: {problem}."
+    return check_table(ClassMap, content, str(path), keys=_FILE_KEYS)
 
 
 def _refuse_repeats(groups: Mapping[str, Sequence[str]], rule: str) -> None:

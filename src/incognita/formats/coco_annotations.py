@@ -1,7 +1,7 @@
-"""Reads and writes the truth in COCO's instances format: images, categories, annotations."""
+"""Annotations in COCO's instances format: images, categories and objects with boxes."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -12,9 +12,9 @@ import numpy as np
 from incognita.containers.boxes import BoxTruth
 from incognita.containers.classes import Classes
 from incognita.errors import InvalidDataError
-from incognita.files import RepeatedKeyObject, load_json, replacing_text
+from incognita.files import RepeatedKeyObject, load_json, object_from_pairs, replacing_text
 from incognita.formats._records import Records, Refuse, corners
-from incognita.formats.class_roles import ClassMap, with_known
+from incognita.formats.class_roles import ClassMap, Translation, with_known
 from incognita.shapes import Bool, Float, Int, Shaped
 
 
@@ -25,8 +25,8 @@ class Located(NamedTuple):
     is_listed: Bool[np.ndarray, "rows"]
 
 
-class Layout(NamedTuple):
-    """Rows ordered by image: which row comes when, None if they were in order, and the offsets."""
+class RowOrder(NamedTuple):
+    """Rows ordered by image: the permutation, None if they were in order, and the offsets."""
 
     order: Int[np.ndarray, "rows"] | None
     offsets: Int[np.ndarray, "images_plus_1"]
@@ -56,7 +56,7 @@ def find_images(
     source: str,
     refuse: Refuse,
 ) -> Int[np.ndarray, "rows"]:
-    """Give the position of each record's image among the images that `source` lists."""
+    """Return the position of each record's image among the images that `source` lists."""
     if len(ids) and (ids.dtype.kind == "U") != (listed.dtype.kind == "U"):
         kind = "text" if listed.dtype.kind == "U" else "numbers"
         problem = f"has {ids[0].item()!r} as image_id, but the image ids of {source} are {kind}"
@@ -76,7 +76,7 @@ def find_classes(
     source: str,
     refuse: Refuse,
 ) -> Int[np.ndarray, "rows"]:
-    """Give the class id of each record's category id, as `source` lists them."""
+    """Return the class id of each record's category id, as `source` lists them."""
     located = locate(category_ids, np.array(list(categories), np.int64))
     if not located.is_listed.all():
         row = int(located.is_listed.argmin())
@@ -86,17 +86,17 @@ def find_classes(
     return np.take(of_category, located.positions)
 
 
-def lay_out(image_index: Int[np.ndarray, "rows"], n_images: int) -> Layout:
+def order_by_image(image_index: Int[np.ndarray, "rows"], n_images: int) -> RowOrder:
     """Order rows by image, keeping the order of the file inside each image.
 
-    >>> lay_out(np.array([1, 0, 1]), 3)
-    Layout(order=array([1, 0, 2]), offsets=array([0, 1, 3, 3]))
+    >>> order_by_image(np.array([1, 0, 1]), 3)
+    RowOrder(order=array([1, 0, 2]), offsets=array([0, 1, 3, 3]))
     """
     counts = np.bincount(image_index, minlength=n_images)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     if (image_index[1:] >= image_index[:-1]).all():
-        return Layout(None, offsets)
-    return Layout(np.argsort(image_index, kind="stable"), offsets)
+        return RowOrder(None, offsets)
+    return RowOrder(np.argsort(image_index, kind="stable"), offsets)
 
 
 _PARTS = ("images", "annotations", "categories")
@@ -105,25 +105,29 @@ _NO_SUPERCLASS = (None, "", "none", "None")  # what exporters write where there 
 
 @dataclass(frozen=True, eq=False)
 class CocoTruth:
-    """The truth of a file, with what one needs to read detections that refer to that file.
+    """The truth of a file, with what is needed to load detections that refer to that file.
 
     Args:
-        truth: Images sorted by id; the objects of an image in the order of the file.
+        boxes: Images sorted by id; the objects of an image in the order of the file.
         categories: Class id of each category id; several ids may stand for one class.
         source: The file the categories come from, for error messages.
     """
 
-    truth: BoxTruth
+    boxes: BoxTruth
     categories: Mapping[int, int]
     source: str = "the truth"
 
+    def __repr__(self) -> str:
+        return f"CocoTruth({self.boxes!r}, {len(self.categories)} categories, {self.source!r})"
+
 
 class CocoTables(NamedTuple):
-    """The three lists of an instances file, of which nothing is checked but that they are lists."""
+    """The three lists of an instances file, and whatever else the file holds."""
 
     images: Records
     annotations: Records
     categories: Records
+    others: Mapping[str, Any]
 
 
 def load_truth(
@@ -132,16 +136,16 @@ def load_truth(
     class_map: ClassMap | None = None,
     known: Sequence[str] | None = None,
 ) -> CocoTruth:
-    """Read a COCO instances file (`.json`, also compressed by gzip).
+    """Load a COCO instances file (`.json`, also compressed by gzip).
 
-    Images come sorted by id, as the COCO evaluators visit them: with equal confidences the order
-    decides. Classes come sorted by category id, those only the class map has behind them.
+    Images are sorted by id, as the COCO evaluators visit them: with equal confidences the order
+    decides. Classes are sorted by category id, those of the class map alone behind them.
 
     Args:
         path: The file.
         class_map: Which categories are known, unknown or ignored; by default all are known but
             one called "unknown".
-        known: The known categories, if only these have to be said.
+        known: The known categories, as the short form of a class map.
 
     Raises:
         InvalidDataError: A record is wrong; the sentence names it, counted from 0.
@@ -153,20 +157,22 @@ def load_truth(
 
 def read_truth(tables: CocoTables, class_map: ClassMap) -> CocoTruth:
     """Read the truth from the lists of a file; see `load_truth`."""
-    categories, classes = _read_categories(tables.categories, class_map)
-    image_ids = tables.images.identifiers("id")
-    tables.images.refuse_repeats("id", image_ids.tolist())
-    truth = _read_objects(tables.annotations, np.sort(image_ids), categories, classes)
-    return CocoTruth(truth, categories, str(tables.images.path))
+    category_ids, names, superclasses = _read_categories(tables.categories, class_map)
+    source = str(tables.images.path)
+    translated = class_map.translate(names, superclasses, source=source)
+    image_ids = np.sort(read_image_ids(tables.images))
+    boxes = _read_objects(tables.annotations, image_ids, category_ids, translated)
+    categories = dict(zip(category_ids, translated.class_ids.tolist(), strict=True))
+    return CocoTruth(boxes, categories, source)
 
 
 def save_truth(
     truth: BoxTruth, path: str | PathLike[str], *, categories: Mapping[int, int] | None = None
 ) -> None:
-    """Write a COCO instances file that `load_truth` reads back to the same numbers.
+    """Save a COCO instances file that `load_truth` reads back to the same numbers.
 
     Roles are not part of the format: give the same class map when reading. Boxes are written as
-    x, y and `sizes`, so that a box read from such a file comes back bit for bit.
+    x, y and `sizes`, so that a box is restored bit for bit.
 
     Args:
         truth: What to write.
@@ -190,7 +196,7 @@ def save_truth(
 
 
 def category_id_of_class(categories: Mapping[int, int], classes: Classes) -> list[int]:
-    """Give the category id under which each class is written: the first of those it has."""
+    """Return the category id under which each class is written: the first of those it has."""
     first: dict[int, int] = {}
     for category_id, class_id in categories.items():
         first.setdefault(class_id, category_id)
@@ -202,9 +208,16 @@ def category_id_of_class(categories: Mapping[int, int], classes: Classes) -> lis
     return [first[class_id] for class_id in range(len(classes))]
 
 
-def load_tables(path: Path) -> CocoTables:
-    """Read the lists of an instances file."""
-    document = load_json(path)
+def load_tables(path: Path, *, only: Collection[int | str] | None = None) -> CocoTables:
+    """Load the lists of an instances file.
+
+    Args:
+        path: The file.
+        only: Ids of images whose annotations are kept; those of others are dropped while the file
+            is parsed, which saves most of the memory.
+    """
+    build = object_from_pairs if only is None else _dropping_others(frozenset(only))
+    document = load_json(path, build=build)
     if isinstance(document, list):
         raise InvalidDataError(
             f"{path} is a list, as detections are, but the truth is an object with images, "
@@ -212,7 +225,8 @@ def load_tables(path: Path) -> CocoTables:
         )
     if not isinstance(document, dict):
         raise InvalidDataError(
-            f"{path} holds no object; the truth is one with images, annotations and categories."
+            f"{path} does not hold an object; the truth is one with images, annotations and "
+            f"categories."
         )
     if isinstance(document, RepeatedKeyObject):
         raise InvalidDataError(f"{path} holds the key {document.repeated!r} twice; keep one.")
@@ -222,60 +236,93 @@ def load_tables(path: Path) -> CocoTables:
                 f"{path} has no list called {part!r}; the truth needs images, annotations and "
                 f"categories, if need be empty."
             )
-    kinds = ("image", "annotation", "category")
-    rows = (document[part] for part in _PARTS)
-    return CocoTables(*(Records(path, kind, each) for kind, each in zip(kinds, rows, strict=True)))
+    images, annotations, categories = (document.pop(part) for part in _PARTS)
+    if only is not None:
+        annotations = [record for record in annotations if record is not None]
+    return CocoTables(
+        Records(path, "image", images),
+        Records(path, "annotation", annotations),
+        Records(path, "category", categories),
+        document,
+    )
 
 
-def _read_categories(records: Records, class_map: ClassMap) -> tuple[dict[int, int], Classes]:
-    """Give the class id of each category id, and the classes."""
+def _dropping_others(only: frozenset[int | str]) -> Callable[[list[tuple[str, Any]]], Any]:
+    """Return a builder of JSON objects that drops annotations of other images."""
+
+    def build(pairs: list[tuple[str, Any]]) -> Any:
+        record = object_from_pairs(pairs)
+        image_id = record.get("image_id")
+        is_other = type(image_id) in (int, str) and image_id not in only
+        return None if is_other else record
+
+    return build
+
+
+def read_image_ids(records: Records) -> Shaped[np.ndarray, "rows"]:
+    """Return the ids of images in the order of the file, each of which must be unique."""
+    ids = records.identifiers("id")
+    records.refuse_repeats("id", ids.tolist())
+    return ids
+
+
+def read_category_names(records: Records) -> dict[int, str]:
+    """Return the name of each category id in the order of the file; both must be unique."""
     ids, names = records.integers("id").tolist(), records.texts("name")
     records.refuse_repeats("id", ids)
     records.refuse_repeats("name", names)
-    above = _superclasses(records, [None] * len(records))
-    order = np.argsort(ids).tolist()
-    name_of = {ids[row]: names[row] for row in order}
-    superclasses = {names[row]: above[row] for row in order}
+    return dict(zip(ids, names, strict=True))
+
+
+class _Categories(NamedTuple):
+    ids: list[int]
+    names: list[str]
+    superclasses: list[str | None]
+
+
+def _read_categories(records: Records, class_map: ClassMap) -> _Categories:
+    """Return the categories of the file and of the class map, those of the file sorted by id."""
+    listed = read_category_names(records)
+    above = dict(zip(listed.values(), _superclasses(records, [None] * len(listed)), strict=True))
+    name_of = dict(sorted(listed.items()))
     for category_id, name in class_map.categories.items():
         if name_of.setdefault(category_id, name) != name:
             raise InvalidDataError(
                 f"The class map calls category {category_id} {name!r}, but {records.path} calls "
                 f"it {name_of[category_id]!r}; correct the class map."
             )
-        superclasses.setdefault(name, None)
-    listed = tuple(superclasses)
-    classes = class_map.classes_of(listed, tuple(superclasses.values()), source=str(records.path))
-    return {category_id: listed.index(name) for category_id, name in name_of.items()}, classes
+    names = list(name_of.values())
+    return _Categories(list(name_of), names, [above.get(name) for name in names])
 
 
 def _read_objects(
     records: Records,
     image_ids: Shaped[np.ndarray, "images"],
-    categories: Mapping[int, int],
-    classes: Classes,
+    category_ids: Sequence[int],
+    translated: Translation,
 ) -> BoxTruth:
     own_ids = (row.get("id") for row in records.rows)
-    records.refuse_repeats("id", [each if type(each) in (int, str) else None for each in own_ids])
+    records.refuse_repeats("id", [i if type(i) in (int, str) else None for i in own_ids])
     source, refuse = str(records.path), records.refuse
     images = find_images(records.identifiers("image_id"), image_ids, source=source, refuse=refuse)
-    class_ids = find_classes(
-        records.integers("category_id"), categories, source=source, refuse=refuse
-    )
+    places = {category_id: place for place, category_id in enumerate(category_ids)}
+    category = find_classes(records.integers("category_id"), places, source=source, refuse=refuse)
+    class_ids = translated.class_ids[category]
+    superclasses = [translated.superclasses[place] for place in category.tolist()]
     xywh = records.boxes("bbox")
-    layout = lay_out(images, len(image_ids))
-    rows = np.arange(len(records)) if layout.order is None else layout.order
-    of_class = [classes.superclasses[class_id] for class_id in class_ids.tolist()]
+    order, offsets = order_by_image(images, len(image_ids))
+    rows = np.arange(len(records)) if order is None else order
     return BoxTruth(
         image_ids,
-        layout.offsets,
+        offsets,
         corners(xywh)[rows],
         class_ids[rows],
-        classes,
+        translated.classes,
         sizes=xywh[rows, 2:],
         areas=_areas(records, xywh)[rows],
         is_crowd=records.flags("iscrowd")[rows],
         is_difficult=(records.flags("difficult") | records.flags("ignore"))[rows],
-        superclasses=np.array(_superclasses(records, of_class), object)[rows],
+        superclasses=np.array(_superclasses(records, superclasses), object)[rows],
     )
 
 
@@ -294,7 +341,7 @@ def _superclasses(records: Records, otherwise: Sequence[str | None]) -> list[str
 
 
 def _annotations(truth: BoxTruth, category_ids: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Give the objects as COCO annotations; what a reader would assume anyway is left out."""
+    """Yield the objects as COCO annotations; values that are the default are left out."""
     of_class = truth.classes.superclasses
     columns = (
         truth.image_ids[truth.image_index].tolist(),

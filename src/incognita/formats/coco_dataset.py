@@ -12,7 +12,7 @@ import numpy as np
 from incognita.containers._checks import check_rows
 from incognita.containers.boxes import BoxTruth
 from incognita.errors import InvalidDataError
-from incognita.formats.class_roles import CategoryRoles, ClassMap
+from incognita.formats.class_roles import ClassMap
 from incognita.formats.coco_annotations import CocoTables, load_tables, read_truth
 from incognita.formats.images import FileDataset, are_present
 from incognita.shapes import Bool, Float, Shaped
@@ -21,9 +21,8 @@ from incognita.shapes import Bool, Float, Shaped
 class CocoContent(NamedTuple):
     """What a file holds, in terms of a benchmark.
 
-    `truth` has the ids of the file, and `file_names` and `sizes` come in its order; a size is width
-    and height, 0 where the file does not say it. `named` are the classes that some category of the
-    file is.
+    `truth` has the ids of the file, and `file_names` and `sizes` are in its order; a size is width
+    and height, 0 where the file has none. `named` are the classes that some category becomes.
     """
 
     truth: BoxTruth
@@ -38,30 +37,28 @@ class CocoFile:
 
     Args:
         path: The file.
-        roles: What the benchmark makes of its categories.
+        class_map: The classes that its categories become.
     """
 
     path: Path
-    roles: CategoryRoles
+    class_map: ClassMap
 
     @cached_property
     def content(self) -> CocoContent:
         """What the file holds; images sorted by id."""
         tables = load_tables(self.path)
-        truth = read_truth(tables, ClassMap()).truth
-        own = truth.classes
-        given = self.roles.translate(own.names, own.superclasses, source=str(self.path))
-        truth = replace(truth, classes=given.classes, class_ids=given.class_ids[truth.class_ids])
+        found = read_truth(tables, self.class_map)
+        truth = found.boxes
         names = tables.images.texts("file_name")
         order = np.argsort(tables.images.identifiers("id"), kind="stable")
-        named = frozenset(given.classes.names[k] for k in given.class_ids)
+        named = frozenset(truth.classes.names[k] for k in found.categories.values())
         return CocoContent(truth, tuple(names[k] for k in order), _sizes(tables)[order], named)
 
     def __getstate__(self) -> dict[str, Any]:
-        return _without_what_was_read(self)
+        return _without_caches(self)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CocoDataset(FileDataset):
     """Images in files, with the boxes that a COCO file gives them; see `BoxDataset`.
 
@@ -81,7 +78,7 @@ class CocoDataset(FileDataset):
         check_rows(f"Images of {self.name}", image_ids=len(self.image_ids), **lengths)
 
     def load(self, index: int) -> Shaped[np.ndarray, "height width 3"]:
-        """Give one image; one of another size than its boxes speak of is an error."""
+        """Load one image, whose size must be that of the annotation file."""
         image = super().load(index)
         _check_size(self.sizes[index], image.shape[1], image.shape[0])
         return image
@@ -96,7 +93,7 @@ class CocoDataset(FileDataset):
 
     def fingerprint(self) -> str:
         """Hash ids, sizes, boxes with their classes, and the content of every file."""
-        digest = sha256(f"{super().fingerprint()}\n{_hash_of(self._truth)}".encode())
+        digest = sha256(f"{super().fingerprint()}\n{_hash_truth(self._truth)}".encode())
         digest.update(self.sizes.tobytes())
         return digest.hexdigest()
 
@@ -107,34 +104,34 @@ class CocoDataset(FileDataset):
         return replace(self, image_ids=ids, record_ids=records, sizes=sizes)
 
     def __getstate__(self) -> dict[str, Any]:
-        return _without_what_was_read(self)
+        return _without_caches(self)
 
 
 def _sizes(tables: CocoTables) -> Float[np.ndarray, "n 2"]:
-    """Give width and height of each image record, 0 where there is none."""
+    """Return width and height of each image record, 0 where there is none."""
     unsaid = np.zeros(len(tables.images))
     return np.stack([tables.images.numbers(key, unsaid) for key in ("width", "height")], axis=1)
 
 
 def _check_size(said: Float[np.ndarray, "2"], width: int, height: int) -> None:
-    """Refuse a picture in which the boxes of the file would lie elsewhere."""
+    """Check that an image has the size that its boxes refer to."""
     if not said.all() or said.tolist() == [width, height]:
         return
-    advice = "get the picture that was annotated, or correct the file"
+    advice = "get the image that was annotated, or correct the file"
     if said.tolist() == [height, width]:
-        advice = "save it upright, since the EXIF orientation of a picture is ignored"
+        advice = "save it upright, since the EXIF orientation is ignored"
     raise InvalidDataError(
-        f"the annotation file says {said[0]:g} x {said[1]:g}, the picture has {width} x {height}; "
+        f"the annotation file says {said[0]:g} x {said[1]:g}, the image has {width} x {height}; "
         f"{advice}."
     )
 
 
-def _without_what_was_read(thing: CocoFile | CocoDataset) -> dict[str, Any]:
-    """Leave the boxes behind when going to another process, which seldom asks for them."""
-    return {each.name: getattr(thing, each.name) for each in fields(thing)}
+def _without_caches(thing: CocoFile | CocoDataset) -> dict[str, Any]:
+    """Return the state without cached boxes, which worker processes seldom need."""
+    return {field.name: getattr(thing, field.name) for field in fields(thing)}
 
 
-def _hash_of(truth: BoxTruth) -> str:
+def _hash_truth(truth: BoxTruth) -> str:
     names = (truth.classes.names, truth.classes.roles, truth.superclasses.tolist())
     digest = sha256(repr(names).encode())
     columns = (truth.offsets, truth.xyxy, truth.sizes, truth.class_ids)
@@ -153,12 +150,12 @@ class FoundFiles(NamedTuple):
 def find_files(folder: Path, file_names: Sequence[str]) -> FoundFiles:
     """Find images by the path that a record gives, or by the last part of it alone.
 
-    Files written elsewhere often name folders, or a whole path, that nobody else has.
+    Files written elsewhere often name folders, or a whole path, of another machine.
     """
     given = [PurePosixPath(name.replace("\\", "/")) for name in file_names]
-    paths = [each.name if each.is_absolute() else each.as_posix() for each in given]
+    paths = [path.name if path.is_absolute() else path.as_posix() for path in given]
     is_there = are_present(folder, paths)
-    last = [each.name for each in given]
+    last = [path.name for path in given]
     is_flat = are_present(folder, last) & ~is_there
     found = (flat if k else path for path, flat, k in zip(paths, last, is_flat, strict=True))
     return FoundFiles(tuple(found), is_there | is_flat)
@@ -167,14 +164,16 @@ def find_files(folder: Path, file_names: Sequence[str]) -> FoundFiles:
 def is_in_fold(
     record_ids: Shaped[np.ndarray, "n"], fold: Sequence[int] | None
 ) -> Bool[np.ndarray, "n"]:
-    """Say which images are in part k of n: those whose id has a hash of k modulo n.
+    """Return which images are in part k of n: those whose id has a hash of k modulo n.
 
     The part of an image depends on its id alone, whatever else the file holds.
     """
     if fold is None:
         return np.ones(len(record_ids), np.bool_)
     part, n_parts = fold
-    return np.array([_hash_of_id(each) % n_parts == part for each in record_ids], np.bool_)
+    return np.array(
+        [_hash_of_id(record_id) % n_parts == part for record_id in record_ids], np.bool_
+    )
 
 
 def _hash_of_id(record_id: Any) -> int:

@@ -1,19 +1,26 @@
 """Annotation files in COCO's format as they are: every record is kept with all its keys."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from incognita.errors import InvalidDataError
-from incognita.files import RepeatedKeyObject, load_json, object_from_pairs, replacing_text
+import numpy as np
+
+from incognita.files import replacing_text
 from incognita.formats._records import Records
+from incognita.formats.coco_annotations import (
+    find_classes,
+    find_images,
+    load_tables,
+    read_category_names,
+    read_image_ids,
+)
 
 ImageId = int | str
 Record = Mapping[str, Any]
-_PARTS = ("images", "annotations", "categories")
 _PASSED_ON = ("info", "licenses")
 
 
@@ -38,90 +45,55 @@ class Annotations:
     @cached_property
     def category_names(self) -> dict[int, str]:
         """Name of each category id."""
-        return {each["id"]: each["name"] for each in self.categories}
+        return {record["id"]: record["name"] for record in self.categories}
 
     def names_in(self, image_id: ImageId) -> frozenset[str]:
-        """Give the names of the categories that an image holds."""
+        """Return the names of the categories that an image holds."""
         names = self.category_names
-        return frozenset(names[each["category_id"]] for each in self.objects.get(image_id, ()))
+        return frozenset(names[record["category_id"]] for record in self.objects.get(image_id, ()))
+
+    def __repr__(self) -> str:
+        n_objects = sum(map(len, self.objects.values()))
+        return f"Annotations({self.source!r}, {len(self.images):,} images, {n_objects:,} objects)"
 
 
 def load_annotations(path: Path, *, only: Collection[ImageId] | None = None) -> Annotations:
-    """Read an annotation file (`.json`, also compressed by gzip).
+    """Load an annotation file (`.json`, also compressed by gzip).
 
     Args:
         path: The file.
         only: The images that are wanted; the objects of others are dropped while the file is
-            read: 1,330 images of a file as large as instances_train2017.json (470 MB) take 25
-            seconds and 1.1 GB, all of them 91 seconds and 3.5 GB.
+            parsed, which saves most of the memory.
     """
-    document = load_json(
-        path, build=object_from_pairs if only is None else _wanted(frozenset(only))
-    )
-    images, annotations, categories = _tables(path, document)
-    category_ids = categories.integers("id").tolist()
-    categories.refuse_repeats("id", category_ids)
-    categories.refuse_repeats("name", categories.texts("name"))
-    by_id = _images_by_id(images, only)
+    tables = load_tables(path, only=only)
+    names = read_category_names(tables.categories)
+    ids = read_image_ids(tables.images)
+    tables.images.texts("file_name")
+    rows = dict(zip(ids.tolist(), tables.images.rows, strict=True))
+    images = {image_id: rows[image_id] for image_id in sorted(rows)}
+    if only is not None:
+        images = {image_id: row for image_id, row in images.items() if image_id in only}
     return Annotations(
         path.name,
-        by_id,
-        _objects_by_image(annotations, by_id, frozenset(category_ids)),
-        categories.rows,
-        {key: document[key] for key in _PASSED_ON if key in document},
+        images,
+        _objects_by_image(tables.annotations, ids, names),
+        tables.categories.rows,
+        {key: tables.others[key] for key in _PASSED_ON if key in tables.others},
     )
-
-
-def _wanted(only: frozenset[ImageId]) -> Callable[[list[tuple[str, Any]]], Any]:
-    """Give a builder of objects that drops annotations of other images."""
-
-    def build(pairs: list[tuple[str, Any]]) -> Any:
-        record = object_from_pairs(pairs)
-        image_id = record.get("image_id")
-        is_other = type(image_id) in (int, str) and image_id not in only
-        return None if is_other else record
-
-    return build
-
-
-def _tables(path: Path, document: Any) -> tuple[Records, Records, Records]:
-    for part in _PARTS:
-        if not isinstance(document, dict) or not isinstance(document.get(part), list):
-            raise InvalidDataError(
-                f"{path} has no list called {part!r}; an annotation file is an object with images, "
-                f"annotations and categories, if need be empty."
-            )
-    if isinstance(document, RepeatedKeyObject):
-        raise InvalidDataError(f"{path} holds the key {document.repeated!r} twice; keep one.")
-    wanted = [each for each in document["annotations"] if each is not None]
-    return (
-        Records(path, "image", document["images"]),
-        Records(path, "annotation", wanted),
-        Records(path, "category", document["categories"]),
-    )
-
-
-def _images_by_id(records: Records, only: Collection[ImageId] | None) -> dict[ImageId, Record]:
-    ids = records.identifiers("id").tolist()
-    records.refuse_repeats("id", ids)
-    records.texts("file_name")
-    rows = dict(zip(ids, records.rows, strict=True))
-    return {each: rows[each] for each in sorted(rows) if only is None or each in only}
 
 
 def _objects_by_image(
-    records: Records, images: Mapping[ImageId, Record], category_ids: frozenset[int]
+    records: Records, image_ids: np.ndarray, category_names: Mapping[int, str]
 ) -> dict[ImageId, list[Record]]:
-    image_ids = records.identifiers("image_id").tolist()
-    categories = records.integers("category_id").tolist()
+    source, refuse = str(records.path), records.refuse
+    of_row = records.identifiers("image_id")
+    find_images(of_row, image_ids, source=source, refuse=refuse)
+    listed = dict.fromkeys(category_names, 0)
+    find_classes(records.integers("category_id"), listed, source=source, refuse=refuse)
     records.boxes("bbox")
     objects: dict[ImageId, list[Record]] = {}
-    for row, (image_id, category) in enumerate(zip(image_ids, categories, strict=True)):
-        if image_id not in images:
-            raise records.refuse(row, f"belongs to image {image_id!r}, which is not there; add it.")
-        if category not in category_ids:
-            raise records.refuse(row, f"is of category {category}, which is not there; add it.")
-        objects.setdefault(image_id, []).append(records.rows[row])
+    for image_id, record in zip(of_row.tolist(), records.rows, strict=True):
+        objects.setdefault(image_id, []).append(record)
     return objects
 
 
@@ -133,7 +105,7 @@ def save_annotations(
     *,
     passed_on: Record,
 ) -> None:
-    """Write an annotation file; the same records give the same bytes.
+    """Save an annotation file; the same records give the same bytes.
 
     Args:
         path: The file, replaced as a whole or not at all.
@@ -142,10 +114,10 @@ def save_annotations(
         categories: All of them, used or not.
         passed_on: What else the file says.
     """
-    annotations = [each for group in objects for each in group]
-    ids = [each.get("id") for each in annotations]
+    annotations = [record for group in objects for record in group]
+    ids = [record.get("id") for record in annotations]
     if len(set(ids)) < len(ids):  # two files may have used the same numbers
-        annotations = [{**each, "id": place} for place, each in enumerate(annotations, start=1)]
+        annotations = [{**record, "id": k} for k, record in enumerate(annotations, start=1)]
     document = {**passed_on, "categories": list(categories)}
     document |= {"images": list(images), "annotations": annotations}
     with replacing_text(path) as file:

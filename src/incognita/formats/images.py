@@ -1,4 +1,4 @@
-"""Image files as a data set: read one by one when asked for, known by their content."""
+"""Image files as a data set: loaded one by one on demand, identified by their content."""
 
 import os
 import time
@@ -21,7 +21,7 @@ MISSING = "missing"
 SETTLED = 2.0  # seconds after which a second change can no longer hide behind the same time
 
 
-class _Known(NamedTuple):
+class _KnownFile(NamedTuple):
     size: int
     time_ns: int
     content: str
@@ -31,12 +31,12 @@ class ContentHashes:
     """The sha256 of files below a folder, kept in one small text file.
 
     Each line is `sha256 size time_ns path`. The file is replaced as a whole by a rename, so that
-    processes may share it; where it cannot be written, nothing is remembered.
+    processes may share it; where it cannot be written, nothing is kept.
 
     Args:
         root: The folder that paths begin at.
-        name: Of the set of files: each set has a file of its own.
-        cache_dir: Where the text file lies; None remembers nothing.
+        name: Of the set of files; every set has its own file.
+        cache_dir: Folder of the text file; None keeps nothing.
     """
 
     def __init__(self, root: Path, name: str, cache_dir: Path | None) -> None:
@@ -47,7 +47,7 @@ class ContentHashes:
         self.is_changed = False
 
     def of(self, paths: Sequence[str]) -> list[str]:
-        """Give the hash of each file; the same from any number of threads."""
+        """Return the hash of each file; safe to call from several threads."""
         return [self._of(path) for path in paths]
 
     def _of(self, path: str) -> str:
@@ -62,12 +62,12 @@ class ContentHashes:
         except OSError:
             return MISSING
         if time.time() - metadata.st_mtime > SETTLED and "\n" not in path:
-            self.known[path] = _Known(metadata.st_size, metadata.st_mtime_ns, content)
+            self.known[path] = _KnownFile(metadata.st_size, metadata.st_mtime_ns, content)
             self.is_changed = True
         return content
 
     def save(self) -> None:
-        """Write what was learned, where there is a place for it."""
+        """Save the hashes, where there is a cache folder."""
         if self.path is None or not self.is_changed:
             return
         lines = (f"{k.content} {k.size} {k.time_ns} {path}\n" for path, k in self.known.items())
@@ -78,13 +78,13 @@ class ContentHashes:
             part.replace(self.path)
 
 
-def _load(path: Path) -> dict[str, _Known]:
+def _load(path: Path) -> dict[str, _KnownFile]:
     known = {}
     with suppress(OSError, ValueError):  # absent or broken: the files are read again
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
         for line in text.split("\n")[:-1]:
             content, size, time_ns, name = line.split(" ", 3)
-            known[name] = _Known(int(size), int(time_ns), content)
+            known[name] = _KnownFile(int(size), int(time_ns), content)
     return known
 
 
@@ -98,7 +98,7 @@ READERS = 8  # threads that wait for the disk
 FILES_PER_TASK = 256
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FileDataset:
     """Images in files; `image_ids` are their paths below `root`.
 
@@ -112,7 +112,7 @@ class FileDataset:
         image_ids: Relative paths.
         labels: Indices of known classes, or None for unknown images.
         source_classes: The names that their own data set gives them.
-        cache_dir: Folder that remembers the hashes of files; None reads every file each time.
+        cache_dir: Folder for hashes of files; None reads every file each time.
     """
 
     name: str
@@ -134,6 +134,9 @@ class FileDataset:
     def __len__(self) -> int:
         return len(self.image_ids)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name}, {len(self):,} images below {self.root})"
+
     def load(self, index: int) -> Shaped[np.ndarray, "height width 3"]:
         return load_image(self.root / self.image_ids[index])
 
@@ -152,7 +155,7 @@ class FileDataset:
         ids = self.image_ids
         tasks = [ids[k : k + FILES_PER_TASK] for k in range(0, len(ids), FILES_PER_TASK)]
         with ThreadPoolExecutor(READERS) as pool:
-            found = [each for part in pool.map(hashes.of, tasks) for each in part]
+            found = [content for part in pool.map(hashes.of, tasks) for content in part]
         hashes.save()
         return found
 
@@ -167,14 +170,14 @@ class FileDataset:
 
 
 def identities(dataset: Dataset) -> frozenset[str]:
-    """Give what tells two images apart: where a file really is, or the id of another image."""
+    """Return what tells images apart: the real path of a file, or the id of another image."""
     if not isinstance(dataset, FileDataset):
         return frozenset(dataset.image_ids)
     return frozenset(real_paths(dataset.root, dataset.image_ids))
 
 
 def real_paths(root: Path, paths: Iterable[str]) -> list[str]:
-    """Say where files really are.
+    """Resolve the paths of files.
 
     Links to folders and to files are followed, by one look into each folder.
     """
@@ -220,7 +223,7 @@ def load_image(path: Path) -> Shaped[np.ndarray, "height width 3"]:
 
 def _rgb(image: Any) -> Shaped[np.ndarray, "height width 3"]:
     if image.mode in ("I", "F"):
-        raise ValueError(f"nobody knows what white is in mode {image.mode}; save 8 or 16 bits")
+        raise ValueError(f"mode {image.mode} does not define white; save 8 or 16 bits")
     if image.mode.startswith("I;16"):  # Pillow would cut off whatever is above 255
         levels = np.rint(np.asarray(image) / 257).astype(np.uint8)
         return np.repeat(levels[:, :, None], 3, axis=2)
@@ -230,7 +233,7 @@ def _rgb(image: Any) -> Shaped[np.ndarray, "height width 3"]:
 
 
 def are_present(root: Path, paths: Sequence[str]) -> Bool[np.ndarray, "n"]:
-    """Say which files exist, by one look into each folder: lists may name a million of them."""
+    """Return which files exist, by one look into each folder: lists may name a million files."""
     parts = [path.rpartition("/") for path in paths]
     inside = {parent: _names(root / parent) for parent in {parent for parent, _, _ in parts}}
     return np.array([name in inside[parent] for parent, _, name in parts], dtype=bool)

@@ -24,7 +24,7 @@ from incognita.formats.coco_records import Annotations, Record
 
 
 class Decision(NamedTuple):
-    """Where an image goes, or None where it is left out, and why in words that follow its id."""
+    """The split of an image, or None where it is left out, and the reason after its id."""
 
     split: Split | None
     reason: str
@@ -35,7 +35,7 @@ class AssignmentRule(Protocol):
     """Decides about one image at a time; another rule may take the place of the shipped one."""
 
     def decide(self, image_id: ImageId, categories: Collection[str]) -> Decision:
-        """Say where an image goes that holds objects of these categories."""
+        """Decide about an image that holds objects of these categories."""
         ...
 
 
@@ -44,7 +44,7 @@ class CategoryRule:
     """The rule of FindMeIfYouCan, by lists of categories and of image ids.
 
     In this order: what the review removed is out; what holds a known or overlapping category, or
-    was removed by hand, is out unless somebody kept it; then the lists of ids decide, `to_far_ids`
+    was removed by hand, is out unless a list keeps it; then the lists of ids decide, `to_far_ids`
     before the others; then the categories, the closest split first; then `rest`.
 
     FindMeIfYouCan (2025), section 4.1 and appendix B. Departures from its public
@@ -77,7 +77,7 @@ class CategoryRule:
         return self._by_category(categories)
 
     def _overlap(self, image_id: ImageId, categories: Collection[str]) -> str | None:
-        """Say what would remove an image."""
+        """Return why an image would be removed, if it would be."""
         if (name := known_category(self.rules, categories)) is not None:
             return f"holds the known category {name!r}"
         if (name := _first(self.rules.remove, categories)) is not None:
@@ -102,7 +102,7 @@ class CategoryRule:
 
 
 def known_category(rules: SplitRules, categories: Collection[str]) -> str | None:
-    """Give the first known category among these."""
+    """Return the first known category among these."""
     return _first(rules.known, categories)
 
 
@@ -129,7 +129,7 @@ _CONTRARY = (
 
 
 class SplitDecision(NamedTuple):
-    """What became of an image, and why in words that follow its id."""
+    """The split of an image, if any, and the reason in words that follow its id."""
 
     image_id: ImageId
     origin: Origin
@@ -138,7 +138,7 @@ class SplitDecision(NamedTuple):
 
 
 class ListCheck(NamedTuple):
-    """What was found of a list of ids: `published` is how long the published one is."""
+    """What was found of a list of ids; `published` is the length of the published one."""
 
     name: str
     given: int
@@ -162,7 +162,7 @@ class Splits:
 
     Args:
         rules: By which it was decided.
-        base: The images that were dealt out.
+        base: The images that were assigned.
         candidates: The second file, if there is one.
         decided: Images of the base by their ids, then candidates likewise.
         lists: What was found of each list of ids.
@@ -179,7 +179,7 @@ class Splits:
     @property
     def counts(self) -> dict[Split, int]:
         """How many images each split has that has some or should have some."""
-        found = Counter(each.split for each in self.decided)
+        found = Counter(decision.split for decision in self.decided)
         return {split: found[split] for split in SPLITS if found[split] or self.expected(split)}
 
     def expected(self, split: Split) -> int | None:
@@ -189,35 +189,39 @@ class Splits:
     @property
     def n_removed(self) -> int:
         """How many images are in no split."""
-        return sum(each.split is None for each in self.decided)
+        return sum(decision.split is None for decision in self.decided)
 
     def images_of(self, split: Split) -> list[Record]:
-        """Give the records of the images of a split, with the folders they lie in."""
-        return [self.image(each) for each in self.decided if each.split == split]
+        """Return the records of the images of a split, with the folders they lie in."""
+        return [self.image(decision) for decision in self.decided if decision.split == split]
 
     def objects_of(self, split: Split) -> list[Sequence[Record]]:
-        """Give all annotations of each image of a split."""
-        return [self.objects(each) for each in self.decided if each.split == split]
+        """Return all annotations of each image of a split."""
+        return [self.objects(decision) for decision in self.decided if decision.split == split]
 
     def known_images(self) -> list[SplitDecision]:
-        """List the images of the base that show known things only and that nobody removed."""
+        """List the images of the base that show known objects only and were not removed by hand."""
         known = set(self.rules.known)
         by_hand = {*self.rules.remove_ids, *self.rules.review_remove_ids}
-        left = (each for each in self.decided if each.origin == "base" and each.split is None)
-        names = ((each, self.base.names_in(each.image_id)) for each in left)
         return [
-            each for each, held in names if held and held <= known and each.image_id not in by_hand
+            decision
+            for decision in self.decided
+            if decision.origin == "base"
+            and decision.split is None
+            and decision.image_id not in by_hand
+            and (held := self.base.names_in(decision.image_id))
+            and held <= known
         ]
 
     def image(self, decided: SplitDecision) -> Record:
-        """Give the record of an image, with the folder it lies in."""
+        """Return the record of an image, with the folder it lies in."""
         record = self._source(decided).images[decided.image_id]
         folder = getattr(self.rules.image_folders, decided.origin)
         name = f"{folder}/{record['file_name']}" if folder else record["file_name"]
         return {**record, "file_name": name}
 
     def objects(self, decided: SplitDecision) -> Sequence[Record]:
-        """Give all annotations of an image."""
+        """Return all annotations of an image."""
         return self._source(decided).objects.get(decided.image_id, ())
 
     def _source(self, decided: SplitDecision) -> Annotations:
@@ -233,10 +237,10 @@ def build_splits(
     candidates: Annotations | None = None,
     rule: AssignmentRule | None = None,
 ) -> Splits:
-    """Deal out the images of a file, and add candidates of another.
+    """Assign the images of a file to splits, and add candidates of another.
 
     Args:
-        base: The images to deal out.
+        base: The images to assign.
         rules: Lists of categories and ids.
         candidates: The file that the candidates of the rules are taken from.
         rule: Decides about each image of the base; by default a `CategoryRule`.
@@ -250,7 +254,8 @@ def build_splits(
         _check_same_categories(base, candidates)
     rule = rule or CategoryRule(rules)
     decided = [
-        _decided(each, "base", rule.decide(each, base.names_in(each))) for each in base.images
+        _decided(image_id, "base", rule.decide(image_id, base.names_in(image_id)))
+        for image_id in base.images
     ]
     if candidates is not None:
         decided += _decide_candidates(base, candidates, rules)
@@ -271,15 +276,15 @@ def _decided(image_id: ImageId, origin: Origin, decision: Decision) -> SplitDeci
 def _decide_candidates(
     base: Annotations, candidates: Annotations, rules: SplitRules
 ) -> list[SplitDecision]:
-    """Put candidates where their list says; known things are refused here, too."""
+    """Assign candidates by their lists; those with known objects are refused here, too."""
     split_of: dict[ImageId, Split] = {}
     for split in SPLITS:  # an id on two lists goes to the closer split
         for image_id in getattr(rules.candidates, split):
             split_of.setdefault(image_id, split)
-    chosen = [each for each in candidates.images if each in split_of and each not in base.images]
+    chosen = [i for i in candidates.images if i in split_of and i not in base.images]
     return [
-        _decided(each, "candidates", _candidate(split_of[each], candidates.names_in(each), rules))
-        for each in chosen
+        _decided(i, "candidates", _candidate(split_of[i], candidates.names_in(i), rules))
+        for i in chosen
     ]
 
 
@@ -322,8 +327,8 @@ def _check_lists(
         else:
             there = base.images
         counted = Counter(ids)
-        repeated = tuple(each for each, count in counted.items() if count > 1)
-        not_found = tuple(each for each in counted if each not in there)
+        repeated = tuple(image_id for image_id, count in counted.items() if count > 1)
+        not_found = tuple(image_id for image_id in counted if image_id not in there)
         published = rules.published_lists.get(name)
         checks.append(ListCheck(name, len(ids), len(counted), published, repeated, not_found))
     return checks

@@ -1,8 +1,8 @@
-"""How images are dealt out to near, far and farther: a TOML file anybody can write.
+"""Rules that assign images to near, far and farther: a TOML file anybody can write.
 
 name = "mine/street-coco"
 version = 1                   # goes up whenever an image could change its split
-known = ["person", "car"]     # an image holding one of these is no unknown image
+known = ["person", "car"]     # an image holding one of these is not unknown
 remove = ["fork"]             # other categories whose images show known things
 near = ["truck", "bench"]     # an image holding one of these is near
 rest = "far"                  # images with no listed category: far, farther or drop
@@ -13,30 +13,29 @@ near = [285388]
 near = 1174
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from hashlib import sha256
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from incognita.errors import InvalidDataError, MissingDataError, unknown_name
+from incognita.errors import InvalidDataError, unknown_name
+from incognita.formats.toml_files import check_table, load_toml
 
 Split = Literal["near", "far", "farther"]
 SPLITS: tuple[Split, ...] = ("near", "far", "farther")  # from close to the known classes to far
 ImageId = int | str
 Names = list[str]
-Ids = list[int | str]
+Ids = Annotated[list[int | str], Field(description="expected image ids, whole numbers or text")]
 
 
 class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Candidates(_Table):
+class CandidateIds(_Table):
     """Images that a second annotation file adds to each split, by their ids."""
 
     near: Ids = []
@@ -44,15 +43,15 @@ class Candidates(_Table):
     farther: Ids = []
 
     def ids(self) -> set[ImageId]:
-        """Give all ids."""
+        """Return all ids."""
         return {*self.near, *self.far, *self.farther}
 
 
 class IdLists(_Table):
-    """Lists of image ids that somebody made by looking at the images.
+    """Lists of image ids, made by looking at the images.
 
     The first two belong to the first pass over the images, which goes by categories; the next
-    three to the second pass, which looks at what the first has left.
+    three to the second pass, a review of the images that are left.
 
     Args:
         remove_ids: Removed, whatever they hold.
@@ -68,10 +67,10 @@ class IdLists(_Table):
     review_remove_ids: Ids = []
     to_near_ids: Ids = []
     to_far_ids: Ids = []
-    candidates: Candidates = Candidates()
+    candidates: CandidateIds = CandidateIds()
 
     def by_name(self) -> dict[str, Ids]:
-        """Give all lists under the names that people read.
+        """Return all lists by the names that people read.
 
         >>> IdLists(to_near_ids=[7]).by_name()["to_near_ids"]
         [7]
@@ -81,13 +80,13 @@ class IdLists(_Table):
         return own | added
 
 
-class Base(_Table):
+class BaseFile(_Table):
     """The annotation file that published splits were made from.
 
     Args:
         file: Its name.
-        images: How many images it has, which tells it from others.
-        published: Where it can be had.
+        images: How many images it has, which identifies it.
+        published: Where it is published.
         stand_in: What a build from another file lacks.
     """
 
@@ -122,7 +121,7 @@ class SplitRules(IdLists):
         absent: Listed names that the annotation file may lack; any other name must be there.
         base: The annotation file that the published splits were made from.
         image_folders: Where the images lie.
-        published_lists: How long the published lists of ids are that this file has not got.
+        published_lists: Lengths of published lists of ids that this file does not contain.
         expected: How many images each split has when nothing is missing.
     """
 
@@ -138,7 +137,7 @@ class SplitRules(IdLists):
     source: str | None = None
     remarks: list[str] = []
     absent: Names = []
-    base: Base | None = None
+    base: BaseFile | None = None
     image_folders: ImageFolders = ImageFolders()
     published_lists: Mapping[str, PositiveInt] = {}
     expected: Mapping[Split, PositiveInt] = {}
@@ -157,7 +156,7 @@ class SplitRules(IdLists):
         for name in self.published_lists:
             if name not in self.by_name():
                 raise ValueError(
-                    f"published_lists names {name!r}, which is no list of ids; choose one of: "
+                    f"published_lists names {name!r}, which is not a list of ids; choose one of: "
                     f"{', '.join(self.by_name())}"
                 )
         return self
@@ -175,13 +174,7 @@ def _refuse_repeats(what: str, names: Sequence[str]) -> None:
             raise ValueError(f"category {name!r} is twice in {what}; keep one")
 
 
-Table = TypeVar("Table", bound=BaseModel)
 SHIPPED = Path(__file__).parents[1] / "definitions" / "splits"
-_TABLES: Mapping[str, type[BaseModel]] = {
-    "candidates": Candidates,
-    "base": Base,
-    "image_folders": ImageFolders,
-}
 
 
 class FoundRules(NamedTuple):
@@ -202,23 +195,23 @@ def list_rules() -> list[str]:
 
 
 def load_rules(name_or_path: str | PathLike[str]) -> FoundRules:
-    """Read rules of ours by their name, or anybody's from a TOML file."""
+    """Load shipped rules by their name, or any from a TOML file."""
     name = fspath(name_or_path)
     if not name.endswith(".toml") and name not in list_rules():
         raise unknown_name("rules file", name, list_rules())
     path = Path(name) if name.endswith(".toml") else SHIPPED / f"{name}.toml"
-    content, content_hash = _load_toml(path, "rules file")
-    return FoundRules(parse_rules(content, source=path.name), path.name, content_hash)
+    rules = parse_rules(load_toml(path, "rules file"), source=path.name)
+    return FoundRules(rules, path.name, _hash_of(path))
 
 
 def parse_rules(content: Mapping[str, Any], *, source: str) -> SplitRules:
-    """Check what a rules file says; `source` names it in the sentence about what is wrong.
+    """Check the content of a rules file; `source` names it in the error message.
 
     >>> parse_rules({"name": "mine", "version": 1, "knwon": ["car"]}, source="mine.toml")
     Traceback (most recent call last):
     incognita.errors.InvalidDataError: mine.toml has no use for the key 'knwon'; did you mean known?
     """
-    return _checked(SplitRules, content, source)
+    return check_table(SplitRules, content, source)
 
 
 class FoundIds(NamedTuple):
@@ -230,7 +223,7 @@ class FoundIds(NamedTuple):
 
 
 def load_ids(path: str | PathLike[str], names: Sequence[str]) -> FoundIds:
-    """Read lists of image ids from a TOML file with a table for each of the rules.
+    """Load lists of image ids from a TOML file with one table per rules file.
 
     version = 1
     [fmiyc-voc-coco]
@@ -243,7 +236,7 @@ def load_ids(path: str | PathLike[str], names: Sequence[str]) -> FoundIds:
         names: The names of rules that a table may be called after.
     """
     path = Path(path)
-    content, content_hash = _load_toml(path, "file of image ids")
+    content = load_toml(path, "file of image ids")
     if content.pop("version", None) != 1:
         raise InvalidDataError(f"{path.name} must begin with the line: version = 1")
     lists = {}
@@ -255,53 +248,17 @@ def load_ids(path: str | PathLike[str], names: Sequence[str]) -> FoundIds:
                 f"{path.name}: {name} is {table!r}, but a table with lists of ids is expected: "
                 f"begin it with the line [{name}]."
             )
-        lists[name] = _checked(IdLists, table, f"{path.name}, table {name}")
-    return FoundIds(lists, path.name, content_hash)
+        lists[name] = check_table(IdLists, table, f"{path.name}, table {name}")
+    return FoundIds(lists, path.name, _hash_of(path))
 
 
 def with_ids(rules: SplitRules, lists: IdLists) -> SplitRules:
     """Add lists of ids to those that rules have already."""
     added = lists.by_name()
     joined = {name: own + added[name] for name, own in rules.by_name().items()}
-    candidates = Candidates(**{split: joined.pop(f"candidates.{split}") for split in SPLITS})
+    candidates = CandidateIds(**{split: joined.pop(f"candidates.{split}") for split in SPLITS})
     return rules.model_copy(update=joined | {"candidates": candidates})
 
 
-def _load_toml(path: Path, what: str) -> tuple[dict[str, Any], str]:
-    if not path.is_file():
-        raise MissingDataError(f"There is no {what} at {path}; give the path of a TOML file.")
-    data = path.read_bytes()
-    try:
-        return tomllib.loads(data.decode("utf-8")), sha256(data).hexdigest()
-    except ValueError as error:
-        raise InvalidDataError(f"{path} is not TOML: {error}; correct the file.") from error
-
-
-def _checked(model: type[Table], content: Mapping[str, Any], source: str) -> Table:
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        raise InvalidDataError(_sentence(error, model, source)) from error
-
-
-def _sentence(error: ValidationError, model: type[BaseModel], source: str) -> str:
-    """Say the first thing that is wrong with a file in our words."""
-    # a key that is misspelt is also missing: the spelling is what to tell
-    first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    if first["type"] == "value_error":  # raised by the rules themselves
-        return f"{source}: {first['ctx']['error']}."
-    *tables, key = [part for part in first["loc"] if isinstance(part, str)] or ["it"]
-    if first["type"] == "missing":
-        return f"{source} has no key {'.'.join([*tables, key])!r}; add it."
-    if first["type"] == "extra_forbidden":
-        return f"{source} has no use for the key {key!r}; {_hint(key, tables, model)}"
-    place = ".".join(part for part in [*tables, key] if part not in ("int", "str", "[key]"))
-    is_list_of_ids = place.endswith("_ids") or place.startswith("candidates.")
-    problem = "expected image ids, whole numbers or text" if is_list_of_ids else first["msg"]
-    return f"{source}: {place} holds {first['input']!r:.60}, which is wrong: {problem.lower()}."
-
-
-def _hint(key: str, tables: Sequence[str], model: type[BaseModel]) -> str:
-    keys = sorted((_TABLES[tables[0]] if tables else model).model_fields)
-    close = get_close_matches(key, keys, n=1)
-    return f"did you mean {close[0]}?" if close else f"choose one of: {', '.join(keys)}."
+def _hash_of(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()

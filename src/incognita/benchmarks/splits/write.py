@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import file_digest
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +45,7 @@ class SplitBuild:
         inputs: The files it was built from.
         images: The folder that file names of images begin at.
         source: Begins the names of sets and files, such as `coco`.
-        unsized: Images that were left out because nobody knows their size.
+        unsized: Images that were left out because their size is unknown.
     """
 
     splits: Splits
@@ -55,12 +56,12 @@ class SplitBuild:
 
     @cached_property
     def problems(self) -> list[str]:
-        """What is missing."""
+        """Descriptions of what is missing."""
         return problems_of(self.splits, unsized=self.unsized)
 
     @cached_property
     def notes(self) -> list[str]:
-        """What is odd."""
+        """Descriptions of what is odd."""
         return notes_of(self.splits)
 
     def set_name(self, split: Split) -> str:
@@ -88,7 +89,7 @@ class BenchmarkHeader:
 def save_builds(
     builds: Sequence[SplitBuild], out: Path, *, head: BenchmarkHeader | None, version: str
 ) -> None:
-    """Write everything into a folder; the same input gives the same bytes.
+    """Save everything into a folder; the same input gives the same bytes.
 
     Files of an earlier build that this one does not have are deleted.
 
@@ -109,7 +110,7 @@ def save_builds(
     manifest = {
         "format": FORMAT,
         "incognita": version,
-        "builds": [facts_of(each) for each in builds],
+        "builds": [facts_of(build) for build in builds],
     }
     with replacing_text(out / MANIFEST) as file:
         file.write(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
@@ -148,7 +149,7 @@ def refuse_overwriting(out: Path, *inputs: Path | None, sources: Sequence[str] =
 
 
 def _is_ours(manifest: Path) -> bool:
-    """Say whether an earlier build has written this file."""
+    """Return whether an earlier build has written this file."""
     try:
         content = load_json(manifest)
     except (InvalidDataError, MissingDataError, OSError):
@@ -157,7 +158,7 @@ def _is_ours(manifest: Path) -> bool:
 
 
 def save_known(build: SplitBuild, path: Path) -> None:
-    """Write the images that show known things only; without any the file is deleted."""
+    """Save the images that show known objects only; without any the file is deleted."""
     splits = build.splits
     chosen = splits.known_images()
     if not chosen:
@@ -166,8 +167,8 @@ def save_known(build: SplitBuild, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     save_annotations(
         path,
-        [splits.image(each) for each in chosen],
-        [splits.objects(each) for each in chosen],
+        [splits.image(decision) for decision in chosen],
+        [splits.objects(decision) for decision in chosen],
         splits.base.categories,
         passed_on=splits.base.passed_on,
     )
@@ -185,12 +186,12 @@ def _save_split(build: SplitBuild, split: Split, path: Path) -> None:
 
 
 def facts_of(build: SplitBuild) -> dict[str, Any]:
-    """Give what the manifest says of a build."""
+    """Return what the manifest says about a build."""
     splits, rules = build.splits, build.splits.rules
     return {
         "source": build.source,
         "rules": {"name": rules.name, "version": rules.version, "from": rules.source},
-        "inputs": [each._asdict() for each in build.inputs],
+        "inputs": [file._asdict() for file in build.inputs],
         "base": {
             "file": splits.base.source,
             "images": len(splits.base.images),
@@ -210,10 +211,10 @@ def facts_of(build: SplitBuild) -> dict[str, Any]:
         "problems": build.problems,
         "notes": build.notes,
         "remarks": rules.remarks,
-        "lists": [each._asdict() for each in splits.lists],
-        "conflicts": [each._asdict() for each in splits.conflicts],
+        "lists": [check._asdict() for check in splits.lists],
+        "conflicts": [conflict._asdict() for conflict in splits.conflicts],
         "unsized": list(build.unsized),
-        "decisions": [each._asdict() for each in splits.decided],
+        "decisions": [decision._asdict() for decision in splits.decided],
     }
 
 
@@ -266,9 +267,10 @@ def _set(build: SplitBuild, split: Split, head: BenchmarkHeader, out: Path) -> d
 def _known_names(
     build: SplitBuild, split: Split, classes: Sequence[str], rename: Mapping[str, str]
 ) -> list[str]:
-    """List known classes that images of a split hold because somebody kept those images."""
+    """List known classes in images of a split, which a list of ids has kept."""
     names = build.splits.base.category_names
-    numbers = {each["category_id"] for group in build.splits.objects_of(split) for each in group}
+    records = chain.from_iterable(build.splits.objects_of(split))
+    numbers = {record["category_id"] for record in records}
     held = {plain(rename.get(names[number], names[number])) for number in numbers}
     return [name for name in classes if plain(name) in held]
 
@@ -296,28 +298,27 @@ def _value(value: Any) -> str:
     '{ "dining table" = "diningtable" }'
     """
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{_key(key)} = {_value(each)}" for key, each in value.items())
+        inner = ", ".join(f"{_key(key)} = {_value(inside)}" for key, inside in value.items())
         return f"{{ {inner} }}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_value(each) for each in value)}]"
+        return f"[{', '.join(map(_value, value))}]"
     return json.dumps(value, ensure_ascii=False)
 
 
 def problems_of(splits: Splits, *, unsized: Sequence[str] = ()) -> list[str]:
-    """Say what is missing; without problems the splits are complete.
+    """Return what is missing; without problems the splits are complete.
 
-    Where published counts are met, a list of ids that differs from the published one is no
-    problem.
+    Where published counts are met, a list of ids may differ from the published one.
 
     Args:
         splits: What was built.
-        unsized: Images that were left out because nobody knows their size.
+        unsized: Images that were left out because their size is unknown.
     """
     counts = _wrong_counts(splits)
     problems = _base_problems(splits) + _candidate_problems(splits)
     if unsized:
         problems.append(
-            f"{len(unsized):,} images are left out because nobody knows their size, such as "
+            f"{len(unsized):,} images are left out because their size is unknown, such as "
             f"{unsized[0]}; put them into the folder, or list them in sizes.csv"
         )
     if counts or not splits.rules.expected:
@@ -331,7 +332,7 @@ def problems_of(splits: Splits, *, unsized: Sequence[str] = ()) -> list[str]:
 
 
 def notes_of(splits: Splits) -> list[str]:
-    """Say what is odd about the rules and lists, which changes nothing about completeness."""
+    """Return oddities of the rules and lists, which do not make the splits incomplete."""
     there = set(splits.base.category_names.values())
     rules = splits.rules
     notes = [
@@ -340,8 +341,8 @@ def notes_of(splits: Splits) -> list[str]:
         if check.repeated
     ]
     notes += [
-        f"{_shown(each.image_ids)} on both {each.wins} and {each.loses}; {each.wins} wins"
-        for each in splits.conflicts
+        f"{_shown(ids)} on both {wins} and {loses}; {wins} wins"
+        for wins, loses, ids in splits.conflicts
     ]
     if rules.overruled:
         notes.append(
@@ -395,10 +396,10 @@ def _list_problems(splits: Splits, unsized: frozenset[str]) -> list[str]:
 
 
 def _lost(check: ListCheck, splits: Splits, unsized: frozenset[str]) -> list[int | str]:
-    """Give the ids that were looked for in vain, and not for another reason."""
+    """Return the ids that no annotation file has, other than images of unknown size."""
     if splits.candidates is None and check.name.startswith("candidates."):
         return []
-    return [each for each in check.not_found if each not in unsized]
+    return [image_id for image_id in check.not_found if image_id not in unsized]
 
 
 def _wrong_counts(splits: Splits) -> list[str]:

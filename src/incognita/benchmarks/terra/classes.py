@@ -1,4 +1,4 @@
-"""Which classes Terra has: super-classes and, seen from a model, known, near, far and farther."""
+"""The classes of Terra: their super-classes, and which are known, near, far and farther."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from incognita.errors import unknown_name
 from incognita.kernels.terra.shapes import MESH, MOSAIC, PLASMA, SCRIBBLE, STATIC, TEXT
 
 
-class Group(Enum):
+class ClassGroup(Enum):
     """How far a class is from what the embedded models were trained on.
 
     NEAR classes share a super-class with known ones, FAR classes do not, FARTHER ones are another
@@ -24,6 +24,10 @@ class Group(Enum):
     FARTHER = "farther"
     OUTLIER = "outlier"
 
+    def __repr__(self) -> str:
+        # part of the fingerprint of rendered images, which must not change with the class name
+        return f"<Group.{self.name}: {self.value!r}>"
+
 
 @dataclass(frozen=True)
 class TerraClass:
@@ -31,32 +35,32 @@ class TerraClass:
 
     name: str
     superclass: str
-    group: Group
+    group: ClassGroup
     picture: int = 0
 
     @property
     def outline(self) -> str:
         """The outline of its objects."""
-        return "patch" if self.group is Group.FARTHER else self.name
+        return "patch" if self.group is ClassGroup.FARTHER else self.name
 
 
 _TREE = {
-    (Group.KNOWN, "polygons"): ("triangle", "square", "pentagon"),
-    (Group.KNOWN, "rounds"): ("disc", "ring", "crescent"),
-    (Group.KNOWN, "bars"): ("plus", "tee", "corner"),
-    (Group.KNOWN, "stars"): ("four-star", "six-star", "gear"),
-    (Group.NEAR, "polygons"): ("trapezoid", "hexagon"),
-    (Group.NEAR, "rounds"): ("half-disc", "drop"),
-    (Group.NEAR, "bars"): ("zed", "fork"),
-    (Group.NEAR, "stars"): ("five-star", "flower"),
-    (Group.VALIDATION, "polygons"): ("house",),
-    (Group.VALIDATION, "rounds"): ("heart",),
-    (Group.VALIDATION, "bars"): ("aitch",),
-    (Group.VALIDATION, "stars"): ("three-star",),
-    (Group.FAR, "creatures"): ("face", "fish", "cat"),
-    (Group.FAR, "tools"): ("key", "hammer", "cup"),
-    (Group.FAR, "plants"): ("fir", "twig", "tulip"),
-    (Group.OUTLIER, "fragments"): ("bolt", "zigzag", "pebbles", "splinter"),
+    (ClassGroup.KNOWN, "polygons"): ("triangle", "square", "pentagon"),
+    (ClassGroup.KNOWN, "rounds"): ("disc", "ring", "crescent"),
+    (ClassGroup.KNOWN, "bars"): ("plus", "tee", "corner"),
+    (ClassGroup.KNOWN, "stars"): ("four-star", "six-star", "gear"),
+    (ClassGroup.NEAR, "polygons"): ("trapezoid", "hexagon"),
+    (ClassGroup.NEAR, "rounds"): ("half-disc", "drop"),
+    (ClassGroup.NEAR, "bars"): ("zed", "fork"),
+    (ClassGroup.NEAR, "stars"): ("five-star", "flower"),
+    (ClassGroup.VALIDATION, "polygons"): ("house",),
+    (ClassGroup.VALIDATION, "rounds"): ("heart",),
+    (ClassGroup.VALIDATION, "bars"): ("aitch",),
+    (ClassGroup.VALIDATION, "stars"): ("three-star",),
+    (ClassGroup.FAR, "creatures"): ("face", "fish", "cat"),
+    (ClassGroup.FAR, "tools"): ("key", "hammer", "cup"),
+    (ClassGroup.FAR, "plants"): ("fir", "twig", "tulip"),
+    (ClassGroup.OUTLIER, "fragments"): ("bolt", "zigzag", "pebbles", "splinter"),
 }
 _PICTURES = {
     "textures": {"mesh": MESH, "mosaic": MOSAIC},
@@ -71,16 +75,16 @@ TERRA_CLASSES: tuple[TerraClass, ...] = (
         for name in names
     ),
     *(
-        TerraClass(name, superclass, Group.FARTHER, picture)
+        TerraClass(name, superclass, ClassGroup.FARTHER, picture)
         for superclass, pictures in _PICTURES.items()
         for name, picture in pictures.items()
     ),
 )
-KNOWN_NAMES = tuple(each.name for each in TERRA_CLASSES if each.group is Group.KNOWN)
+KNOWN_NAMES = tuple(c.name for c in TERRA_CLASSES if c.group is ClassGroup.KNOWN)
 
 
 def select_classes(wanted: str | Sequence[str]) -> tuple[int, ...]:
-    """Give the places in the tree of a group, a super-class, a class, or several of them.
+    """Return the places in the tree of a group, a super-class, a class, or several of them.
 
     A super-class stands for all its classes, known or not.
 
@@ -90,7 +94,7 @@ def select_classes(wanted: str | Sequence[str]) -> tuple[int, ...]:
     names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
     places: set[int] = set()
     for name in names:
-        found = {k for k, each in enumerate(TERRA_CLASSES) if name in _names_of(each)}
+        found = {k for k, c in enumerate(TERRA_CLASSES) if name in _names_of(c)}
         if not found:
             raise unknown_name(
                 "group or class of Terra", name, {n for c in TERRA_CLASSES for n in _names_of(c)}
@@ -100,13 +104,13 @@ def select_classes(wanted: str | Sequence[str]) -> tuple[int, ...]:
 
 
 def terra_classes() -> Classes:
-    """Give all classes with role and super-class, as the truth of scenes uses them."""
+    """Return all classes with role and super-class, as the truth of scenes uses them."""
     return Classes(
-        tuple(each.name for each in TERRA_CLASSES),
-        tuple(Role.KNOWN if each.group is Group.KNOWN else Role.UNKNOWN for each in TERRA_CLASSES),
-        tuple(each.superclass for each in TERRA_CLASSES),
+        tuple(c.name for c in TERRA_CLASSES),
+        tuple(Role.KNOWN if c.group is ClassGroup.KNOWN else Role.UNKNOWN for c in TERRA_CLASSES),
+        tuple(c.superclass for c in TERRA_CLASSES),
     )
 
 
-def _names_of(each: TerraClass) -> tuple[str, str, str]:
-    return each.name, each.superclass, each.group.value
+def _names_of(terra_class: TerraClass) -> tuple[str, str, str]:
+    return terra_class.name, terra_class.superclass, terra_class.group.value

@@ -2,12 +2,63 @@
 
 from os import PathLike
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from incognita.benchmarks.sources.entry import N_SHOWN, DataContext, LoadedSet, SetEntry
 from incognita.errors import InvalidDataError, MissingDataError
+from incognita.formats.images import FileDataset, are_present
 from incognita.shapes import Int
+
+
+class ImglistSet(SetEntry):
+    """Images that a list names, a path and a label in each line, as OpenOOD writes them.
+
+    Args:
+        kind: imglist.
+        list: The list file.
+        root: The folder that its paths begin at.
+        one_class_per_folder: Whether the folder an image lies in is its own class.
+    """
+
+    kind: Literal["imglist"]
+    list: str
+    root: str = "."
+    one_class_per_folder: bool = False
+
+    @property
+    def place(self) -> str:
+        return f"{self.root}, listed in {self.list}"
+
+    def load(self, context: DataContext) -> LoadedSet:
+        path = context.data / self.list
+        try:
+            listed = load_imglist(path)
+        except MissingDataError:
+            return LoadedSet(self, None, self.count, (str(path),))
+        if self.count is not None and len(listed.paths) != self.count:
+            raise InvalidDataError(
+                f"{path} lists {len(listed.paths):,} images, but set {self.name!r} of "
+                f"{context.benchmark} has {self.count:,}; it is another version of the list: get "
+                f"the one that `incognita data plan {context.typed}` names."
+            )
+        self.check_labels(listed.labels, context)
+        return self._load_present(listed, context)
+
+    def _load_present(self, listed: "ImageList", context: DataContext) -> LoadedSet:
+        root = context.data / self.root
+        is_there = are_present(root, listed.paths)
+        absent = np.flatnonzero(~is_there)[:N_SHOWN]
+        missing = tuple(str(root / listed.paths[k]) for k in absent)
+        if not is_there.any():
+            return LoadedSet(self, None, len(is_there), missing)
+        paths = tuple(path for path, there in zip(listed.paths, is_there, strict=True) if there)
+        labels = None if listed.labels is None else listed.labels[is_there]
+        names = [path.split("/")[-2] if "/" in path else "" for path in paths]
+        own = tuple(names) if self.one_class_per_folder else None
+        dataset = FileDataset(self.name, root, paths, labels, own, context.cache_dir)
+        return LoadedSet(self, dataset, len(is_there), missing)
 
 
 class ImageList(NamedTuple):
@@ -18,7 +69,7 @@ class ImageList(NamedTuple):
 
 
 def load_imglist(path: str | PathLike[str]) -> ImageList:
-    """Read a list; what does not name one image and one class in each line is refused.
+    """Load a list; every line must name one image and one class.
 
     The last blank of a line separates, so that a path may hold blanks; blanks at the end and empty
     lines do not count. OpenOOD's lists of groups (MOS) hold two labels in braces and are refused.
@@ -67,7 +118,7 @@ def _problem(line: str) -> str:
 
 
 def _inside(image: str, place: str) -> str:
-    """Give the path in its shortest form; one that leaves the image folder is refused."""
+    """Normalize a path, which must not leave the image folder."""
     parts = PurePosixPath(image)
     if parts.is_absolute() or PureWindowsPath(image).drive or ".." in parts.parts:
         raise InvalidDataError(
@@ -83,8 +134,7 @@ def _refuse_repeats(paths: tuple[str, ...], source: Path) -> None:
     for path in paths:
         if path in seen:
             raise InvalidDataError(
-                f"{source} lists {path!r} twice; an image that is there twice counts twice: "
-                f"keep one line."
+                f"{source} lists {path!r} twice, so that it would count twice; keep one line."
             )
         seen.add(path)
 

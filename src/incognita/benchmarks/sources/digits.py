@@ -8,9 +8,12 @@ size: one photograph per set.
 
 from collections.abc import Sequence
 from functools import cache
+from typing import ClassVar, Literal
 
 import numpy as np
+from pydantic import model_validator
 
+from incognita.benchmarks.sources.entry import DataContext, LoadedSet, SetEntry
 from incognita.containers.dataset import ArrayDataset
 from incognita.errors import unknown_name
 from incognita.shapes import Int, Shaped
@@ -24,8 +27,42 @@ _STRIDE = 5
 _PATCH = 32  # pixels of a photograph that become the 8 x 8 of a patch
 
 
+class DigitsSet(SetEntry):
+    """Pictures that come with scikit-learn, chosen by one of part, digits and photograph.
+
+    Args:
+        kind: digits.
+        part: Known digits: `train`, `validation` or `test`.
+        digits: All images of unknown digits.
+        photograph: Patches of a photograph.
+    """
+
+    reads_files: ClassVar[bool] = False
+    place: ClassVar[str] = "comes with scikit-learn"
+
+    kind: Literal["digits"]
+    part: Literal["train", "validation", "test"] | None = None
+    digits: list[int] | None = None
+    photograph: str | None = None
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> "DigitsSet":
+        if [self.part, self.digits, self.photograph].count(None) != 2:
+            raise ValueError("expected one of part, digits and photograph")
+        return self
+
+    def load(self, context: DataContext) -> LoadedSet:
+        if self.part is not None:
+            dataset = digits_part(self.part)
+        elif self.digits is not None:
+            dataset = unknown_digits(self.digits)
+        else:
+            dataset = photograph_patches(self.photograph or "")
+        return self.check_generated(dataset, context)
+
+
 def digits_part(part: str) -> ArrayDataset:
-    """Give the known digits of one part.
+    """Return the known digits of one part.
 
     Of every five images of a class, in the order of the file, the first three are for `train`, the
     fourth is for `validation` and the fifth for `test`.
@@ -42,7 +79,7 @@ def digits_part(part: str) -> ArrayDataset:
 
 
 def unknown_digits(digits: Sequence[int]) -> ArrayDataset:
-    """Give all images of digits that are not among the known: 7, 8 or 9.
+    """Return all images of unknown digits: 7, 8 or 9.
 
     >>> nine = unknown_digits([9])
     >>> len(nine), nine.source_classes[0], nine.labels
@@ -57,7 +94,7 @@ def unknown_digits(digits: Sequence[int]) -> ArrayDataset:
 
 
 def photograph_patches(photograph: str) -> ArrayDataset:
-    """Give patches of `china` or `flower`, side by side, each stretched to all of the brightness.
+    """Return patches of `china` or `flower`, side by side, each stretched to full contrast.
 
     >>> patches = photograph_patches("flower")
     >>> len(patches), patches.load(0).shape, patches.image_ids[0]
@@ -79,7 +116,7 @@ def _dataset(name: str, rows: Int[np.ndarray, "n"], *, is_known: bool) -> ArrayD
 
 @cache
 def _digits() -> tuple[Shaped[np.ndarray, "all 8 8 3"], Int[np.ndarray, "all"]]:
-    """Give all digits as gray images; the 17 levels of the file become 0 to 255."""
+    """Return all digits as gray images; the 17 levels of the file become 0 to 255."""
     from sklearn.datasets import load_digits  # slow to import, and seldom needed
 
     bunch = load_digits()

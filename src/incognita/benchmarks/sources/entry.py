@@ -1,0 +1,170 @@
+"""What every kind of data set shares: its entry in a definition, and what loading it returns."""
+
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+from incognita.containers._checks import check_class_ids
+from incognita.containers.dataset import Dataset
+from incognita.errors import InvalidDataError
+from incognita.shapes import Int
+
+Task = Literal["classification", "detection"]
+SetRole = Literal[
+    "train", "validation", "test", "shifted", "near", "far", "farther", "mixed",
+    "unknown-validation", "unknown-training",
+]  # fmt: skip
+KNOWN_ROLES = ("train", "validation", "test", "shifted")
+UNKNOWN_GROUPS = ("near", "far", "farther")  # images that show nothing known
+TESTED_UNKNOWN_ROLES = (*UNKNOWN_GROUPS, "mixed")
+TESTED_ROLES = ("test", "shifted", *TESTED_UNKNOWN_ROLES)
+N_SHOWN = 5  # missing paths that a message names
+
+
+def missing_part(roles: Collection[str]) -> str | None:
+    """Return which images a benchmark cannot be tested without and lacks: known or unknown.
+
+    >>> missing_part({"train", "near"}), missing_part({"test", "mixed"})
+    ('known', None)
+    """
+    if "test" not in roles:
+        return "known"
+    return None if set(roles) & set(TESTED_UNKNOWN_ROLES) else "unknown"
+
+
+@dataclass(frozen=True)
+class DataContext:
+    """What loading a set needs besides its entry.
+
+    Args:
+        benchmark: Its name, for messages.
+        data: The folder that relative paths begin at.
+        classes: Names of the known classes; their numbers where there are no names.
+        has_names: Whether the classes have names.
+        cache_dir: Where hashes of files are kept.
+        named: What people type to name the benchmark, where that is not its name.
+    """
+
+    benchmark: str
+    data: Path
+    classes: Sequence[str]
+    has_names: bool = True
+    cache_dir: Path | None = None
+    named: str | None = None
+
+    @property
+    def typed(self) -> str:
+        """What a command takes for the benchmark."""
+        return self.named or self.benchmark
+
+
+class Table(BaseModel):
+    """A table of a definition: unknown keys are refused, and nothing is converted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class SetEntry(Table):
+    """One set of images and its part in the benchmark.
+
+    A kind of data set is a subclass with a field `kind`, a property `place` and a method `load`.
+
+    Args:
+        name: Unique in the benchmark.
+        role: What the images are for.
+        count: How many there are when nothing is missing.
+        source: Name of an entry of `sources`.
+        note: What a reader of its numbers must know.
+        allowed_classes: Own classes that may bear the name of a known class.
+    """
+
+    task: ClassVar[Task] = "classification"
+    reads_files: ClassVar[bool] = True
+    if TYPE_CHECKING:  # not a field here: fields are hashed in the order of the subclass
+        kind: str
+
+    name: Annotated[str, Field(min_length=1)]
+    role: SetRole
+    count: PositiveInt | None = None
+    source: str | None = None
+    note: str | None = None
+    allowed_classes: list[str] = []
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its images show known classes."""
+        return self.role in KNOWN_ROLES
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where its files belong, below the data folder."""
+
+    @abstractmethod
+    def load(self, context: DataContext) -> "LoadedSet":
+        """Find the images; missing ones are reported in the result, invalid ones raise."""
+
+    def check_labels(self, labels: Int[np.ndarray, "n"] | None, context: DataContext) -> None:
+        """Check that known images have a class in range, and unknown images have none."""
+        where = f"Set {self.name!r} of {context.benchmark}"
+        if self.is_known and labels is None:
+            raise InvalidDataError(
+                f"{where} has the role {self.role}, but its images carry no class (label -1); give "
+                f"the list with their classes."
+            )
+        if not self.is_known and labels is not None:
+            raise InvalidDataError(
+                f"{where} has the role {self.role}, but its images carry the numbers of known "
+                f"classes; label unknown images with -1."
+            )
+        if labels is not None:
+            check_class_ids(where, labels, len(context.classes))
+
+    def check_generated(self, dataset: Dataset, context: DataContext) -> "LoadedSet":
+        """Check the labels and the number of images that are not read from files."""
+        self.check_labels(dataset.labels, context)
+        n_images = len(dataset.image_ids)
+        if self.count not in (None, n_images):
+            raise InvalidDataError(
+                f"Set {self.name!r} of {context.benchmark} has {n_images:,} images, but the "
+                f"definition says {self.count:,}; correct its count."
+            )
+        return LoadedSet(self, dataset, n_images)
+
+
+@dataclass(frozen=True)
+class LoadedSet:
+    """A set of a definition and the images that were found.
+
+    Args:
+        entry: What the definition says.
+        dataset: The images that are there; None where there are none at all.
+        expected: How many there should be, where that is known.
+        missing: The first paths that are not there.
+        left_out: Files of its folder whose suffix is not that of an image.
+        object_classes: Classes that its boxes may show; None where it has no boxes.
+        notes: What a reader should know about its files.
+    """
+
+    entry: SetEntry
+    dataset: Dataset | None
+    expected: int | None
+    missing: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    object_classes: frozenset[str] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def found(self) -> int:
+        """How many images are there."""
+        return 0 if self.dataset is None else len(self.dataset.image_ids)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no image is missing."""
+        return self.found > 0 and self.found >= (self.expected or 0)
