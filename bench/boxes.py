@@ -11,9 +11,9 @@ from torchvision.models.detection import fasterrcnn_resnet50_fpn
 
 from bench.harness import Measurement, Row, at_most, measure, part_of
 from incognita.containers.dataset import ArrayDataset
-from incognita.containers.needs import PerturbedLayers
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.evaluation.select_methods import Capabilities, select_methods
+from incognita.extraction.extra_outputs import PerturbedLayers
 from incognita.extraction.extract import extract_boxes
 from incognita.extraction.feature_maps import pool_boxes
 from incognita.methods.method import Method

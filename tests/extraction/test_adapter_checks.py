@@ -53,11 +53,14 @@ def repeated(found):
         (shifted(1), "the class id 3, but its classes are 0 to 2"),
         (shifted(-1), "the class id -1, but its classes are 0 to 2"),
         (lambda f: f._replace(confidence=f.confidence[:-1]), "rows of confidence for"),
-        (lambda f: f._replace(head_index=f.head_index + 7), "head_index that is none of its 1"),
+        (lambda f: f._replace(head_index=f.head_index + 7), "head_index outside its 1"),
         (lambda f: f._replace(confidence=f.confidence - 0.3), "but its score_threshold is 0.3"),
         (repeated, "boxes of an image, but its max_per_image is 100"),
-        (lambda f: f._replace(features=None), "gives no features that it could see"),
-        (lambda f: f._replace(logits=f.logits / 2), "does not give its logits: they differ by up"),
+        (lambda f: f._replace(features=None), "returns no features as its input"),
+        (
+            lambda f: f._replace(logits=f.logits / 2),
+            "does not reproduce its logits: they differ by up",
+        ),
         (lambda f: f._replace(features=f.features[:, :5]), "a head from 8 features to 3 classes"),
     ],
 )
@@ -93,7 +96,7 @@ class CountingNothing(GridDetector):
 
 
 def test_a_wrong_number_of_images_and_a_missing_map_are_refused():
-    with pytest.raises(InvalidDataError, match="gave 0 images for 1"):
+    with pytest.raises(InvalidDataError, match="returned 0 images for 1"):
         extract_boxes(CountingNothing(), scenes(3))
     with pytest.raises(InvalidDataError, match="no map of the layer latent/embed"):
         extract_boxes(CountingNothing(), scenes(3), layers=True)
@@ -140,7 +143,7 @@ def test_each_box_is_compared_with_its_own_head():
             return found._replace(head_index=found.source_index % 2)
 
     assert extract_boxes(TwoHeads(), scenes(6)).failed_images == ()
-    with pytest.raises(InvalidDataError, match="does not give its logits"):
+    with pytest.raises(InvalidDataError, match="does not reproduce its logits"):
         extract_boxes(TwoHeads(swapped=True), scenes(6))
 
 

@@ -1,4 +1,4 @@
-"""Probes against their definitions, one image at a time."""
+"""Extra outputs against their definitions, one image at a time."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from tests.extraction.test_extract import mahalanobis
 from tests.extraction.tiny import STD, TinyClassifier, batch_of, images
 
-from incognita.containers.needs import (
+from incognita.extraction.extra_outputs import (
     AdaScaleStep,
     GramRows,
     InputStep,

@@ -5,7 +5,8 @@ import pytest
 import torch
 from tests.extraction.tiny import BrokenImages, TinyClassifier, batch_of, images
 
-from incognita.containers.needs import (
+from incognita.errors import InvalidDataError, UnknownNameError
+from incognita.extraction.extra_outputs import (
     AdaScaleStep,
     GramRows,
     InputStep,
@@ -13,11 +14,9 @@ from incognita.containers.needs import (
     MahalanobisStep,
     Numerators,
 )
-from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.extraction.extract import PassCount, Settings, extract
-from incognita.extraction.settings import OUTPUTS, ShardGroup
-from incognita.extraction.shards import join
-from incognita.extraction.store import MemoryShards
+from incognita.extraction.settings import OUTPUTS
+from incognita.extraction.store import MemoryShards, ShardGroup, join
 from incognita.models.wrap_classifier import wrap_classifier
 
 ODIN = [InputStep(e, t) for e in (0.001, 0.002) for t in (1.0, 1000.0)]
@@ -32,7 +31,7 @@ def mahalanobis(epsilon=0.002, layer="stage1", channels=8):
 
 
 def counted(classifier):
-    """Give a list that hears of every image that goes through the network."""
+    """Return a list that is appended to for every batch that goes through the network."""
     seen = []
     classifier.module.register_forward_hook(lambda _m, inputs, _o: seen.append(len(inputs[0])))
     return seen
@@ -314,18 +313,21 @@ def test_what_the_network_does_not_have_is_refused():
     with pytest.raises(UnknownNameError, match="No layer of tiny is called 'stag1'"):
         extract(classifier, dataset, extra_outputs=[mahalanobis(layer="stag1")])
     classifier.layers = ("stem",)
-    with pytest.raises(InvalidDataError, match="LogitsWithoutTopDirection needs two layers"):
+    with pytest.raises(
+        InvalidDataError,
+        match="LogitsWithoutTopDirection needs maps of at least 2 layers, but tiny records 1",
+    ):
         extract(classifier, dataset, extra_outputs=[LogitsWithoutTopDirection()])
     classifier.layers = ()
     with pytest.raises(InvalidDataError, match="tiny records none"):
         extract(classifier, dataset, layers=True)
-    with pytest.raises(InvalidDataError, match="batch_size must be at least 1, but 0 came"):
+    with pytest.raises(InvalidDataError, match="Expected batch_size of at least 1, got 0"):
         Settings(batch_size=0)
 
 
 def test_a_device_that_cannot_compute_is_refused():
     for name in ("meta", "hpu", "xla"):
-        with pytest.raises(InvalidDataError, match=f"cannot be run on '{name}'; choose a device"):
+        with pytest.raises(InvalidDataError, match=f"cannot be run on '{name}'. Choose a device"):
             Settings(device=name)
     with pytest.raises(InvalidDataError, match="No device is called 'gpu'"):
         Settings(device="gpu")
@@ -339,5 +341,5 @@ def test_a_device_that_cannot_compute_is_refused():
 def test_a_device_that_is_not_there_is_refused(kind, is_there):
     if is_there:
         pytest.skip(f"there is one of kind {kind}")
-    with pytest.raises(InvalidDataError, match=f"{kind} was asked for, but torch cannot compute"):
+    with pytest.raises(InvalidDataError, match=f"torch cannot compute on device '{kind}'"):
         Settings(device=kind)

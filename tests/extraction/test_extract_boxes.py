@@ -10,8 +10,8 @@ from tests.extraction.tiny_detector import GRID, GridDetector, GridNetwork
 from torchvision.ops import roi_align
 
 from incognita.containers.dataset import ArrayDataset
-from incognita.containers.needs import InputStep, PerturbedLayers
 from incognita.errors import InvalidDataError
+from incognita.extraction.extra_outputs import InputStep, PerturbedLayers
 from incognita.extraction.extract import extract_boxes
 from incognita.extraction.feature_maps import pool_boxes
 from incognita.extraction.settings import Settings
@@ -207,7 +207,9 @@ def test_no_image_and_no_box_are_outputs_too() -> None:
 
 
 def test_what_cannot_be_recorded_of_boxes_is_refused() -> None:
-    with pytest.raises(InvalidDataError, match="InputStep cannot be recorded of boxes"):
+    with pytest.raises(
+        InvalidDataError, match="InputStep is recorded for images, but the rows of grid are boxes"
+    ):
         extract_boxes(GridDetector(), scenes(2), extra_outputs=[InputStep(0.1)])
     with pytest.raises(InvalidDataError, match="detectors are run in float32"):
         extract_boxes(GridDetector(), scenes(2), settings=Settings(precision="bfloat16"))

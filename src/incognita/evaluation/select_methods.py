@@ -5,14 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from incognita.calls import parse_call, split_calls
-from incognita.containers.needs import (
-    ExtraOutput,
-    GramRows,
-    LogitsWithoutTopDirection,
-    Needs,
-    Numerators,
-)
+from incognita.containers.needs import ExtraOutput, Needs
 from incognita.errors import InvalidDataError
+from incognita.extraction.extra_outputs import GramRows, LogitsWithoutTopDirection, Numerators
 from incognita.methods import list_methods, load_method
 from incognita.methods.method import Method
 from incognita.methods.parse import build_chain

@@ -11,25 +11,25 @@ import torch
 from torch import Tensor
 
 from incognita.containers.dataset import Dataset
-from incognita.extraction.settings import CLASSIFIER_UNIT, ShardJob, ShardLayout
+from incognita.extraction.settings import ShardJob, ShardLayout
 from incognita.models.detector import PreprocessedImage
 
 Inputs = Tensor | tuple[PreprocessedImage, ...]
-_AHEAD = 2  # batches in the making while the network works on one
+_AHEAD = 2  # batches being loaded while the network works on one
 _IMAGES_PER_TASK = 16
 LONGEST_REASON = 300
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedBatch:
-    """The images of one batch that could be read, and why the others could not.
+    """The images of one batch, and the reasons why some could not be read.
 
     Args:
         job: The shard the batch is part of.
         rows: Places in the dataset of the images that could be read.
-        inputs: What the network takes: one tensor, or images of several sizes; None where no image
-            could be read.
-        failed_images: Why the image at a place could not be read.
+        inputs: The inputs of the network: one tensor, or images of several sizes; None where no
+            image could be read.
+        failed_images: The reason why the image at a place could not be read.
         is_last: Whether the shard ends with this batch.
     """
 
@@ -42,25 +42,25 @@ class LoadedBatch:
 
 @dataclass(frozen=True, eq=False)
 class Loader:
-    """Gives the batches of shards, in order.
+    """Loads the batches of shards, in order.
 
     Args:
-        dataset: Where the images come from.
-        preprocess: Turns one image into what the network takes.
-        unit: Images per shard and per batch; batches begin anew with each shard, so that they
-            never depend on who runs it.
+        dataset: The images.
+        preprocess: Converts one image to an input of the network.
+        layout: Images per shard and per batch; every shard starts a new batch, so that batches do
+            not depend on the number of processes.
         threads: Images read at the same time.
-        pin: Whether to put batches where a GPU can fetch them by itself.
+        pin: Whether to copy batches to pinned memory, from which a GPU reads by itself.
     """
 
     dataset: Dataset
     preprocess: Callable[[np.ndarray], Any]
-    unit: ShardLayout
+    layout: ShardLayout
     threads: int
     pin: bool = False
 
     def batches(self, jobs: Iterable[ShardJob]) -> Generator[LoadedBatch, None, None]:
-        """Load batches ahead of whoever asks for them; jobs are taken one by one, as needed."""
+        """Load batches ahead of the consumer; jobs are taken one by one, as needed."""
         readers, joiner = ThreadPoolExecutor(self.threads), ThreadPoolExecutor(1)
         waiting: deque[Future[LoadedBatch]] = deque()
         try:
@@ -71,24 +71,24 @@ class Loader:
                         yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
-        finally:  # whoever stops early waits for the images now being read, not for all
+        finally:  # a consumer that stops early waits only for the images being read now
             joiner.shutdown(wait=False, cancel_futures=True)
             readers.shutdown(wait=True, cancel_futures=True)
             joiner.shutdown(wait=True)
 
     def _batches_of(self, index: int) -> list[range]:
-        shard, size = self._rows_of(index), self.unit.batch_size
+        shard, size = self._rows_of(index), self.layout.batch_size
         return [shard[k : k + size] for k in range(0, len(shard), size)]
 
     def _rows_of(self, index: int) -> range:
-        return shard_rows(index, len(self.dataset.image_ids), self.unit)
+        return self.layout.rows(index, len(self.dataset.image_ids))
 
     def _load(self, readers: ThreadPoolExecutor, job: ShardJob, rows: range) -> LoadedBatch:
         parts = [rows[k : k + _IMAGES_PER_TASK] for k in range(0, len(rows), _IMAGES_PER_TASK)]
         read = [result for part in readers.map(self._read_all, parts) for result in part]
         results = _same_shaped(dict(zip(rows, read, strict=True)))
-        inputs = {row: each for row, each in results.items() if not isinstance(each, str)}
-        failed_images = {row: each for row, each in results.items() if isinstance(each, str)}
+        inputs = {row: result for row, result in results.items() if not isinstance(result, str)}
+        failed_images = {row: reason for row, reason in results.items() if isinstance(reason, str)}
         joined = self._joined(list(inputs.values())) if inputs else None
         is_last = rows.stop == self._rows_of(job.shard).stop
         return LoadedBatch(job, tuple(inputs), joined, failed_images, is_last)
@@ -97,11 +97,11 @@ class Loader:
         return [self._read(row) for row in rows]
 
     def _read(self, row: int) -> Tensor | PreprocessedImage | str:
-        """Give what the network takes for one image, or the reason why there is nothing."""
+        """Return the network's input for one image, or the reason why there is none."""
         try:
             image = self.dataset.load(row)
             inputs = None if (fault := _fault(image)) else self.preprocess(image)
-        except MemoryError:  # says nothing about the image
+        except MemoryError:  # not the fault of this image
             raise
         except Exception as error:  # whatever a file or a decoder may raise
             return f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST_REASON]
@@ -112,31 +112,13 @@ class Loader:
         return inputs
 
     def _joined(self, inputs: Sequence[Tensor | PreprocessedImage]) -> Inputs:
-        prepared = tuple(each for each in inputs if isinstance(each, PreprocessedImage))
-        if prepared:
-            return prepared
-        batch = torch.stack([each for each in inputs if isinstance(each, Tensor)])
+        images = tuple(image for image in inputs if isinstance(image, PreprocessedImage))
+        if images:
+            return images
+        batch = torch.stack([tensor for tensor in inputs if isinstance(tensor, Tensor)])
         if batch.ndim == 4:
             batch = batch.contiguous(memory_format=torch.channels_last)
         return batch.pin_memory() if self.pin else batch
-
-
-def n_shards(n_images: int, unit: ShardLayout = CLASSIFIER_UNIT) -> int:
-    """Give the number of shards.
-
-    >>> n_shards(0), n_shards(512), n_shards(513)
-    (0, 1, 2)
-    """
-    return -(-n_images // unit.shard_size)
-
-
-def shard_rows(index: int, n_images: int, unit: ShardLayout = CLASSIFIER_UNIT) -> range:
-    """Give the places of a shard's images.
-
-    >>> shard_rows(1, 600)
-    range(512, 600)
-    """
-    return range(index * unit.shard_size, min((index + 1) * unit.shard_size, n_images))
 
 
 def _fault(image: object) -> str:
@@ -152,14 +134,14 @@ def _fault(image: object) -> str:
 def _same_shaped(
     results: dict[int, Tensor | PreprocessedImage | str],
 ) -> dict[int, Tensor | PreprocessedImage | str]:
-    """Mark the tensors that cannot stand in one batch with the others."""
-    shapes = Counter(each.shape for each in results.values() if isinstance(each, Tensor))
+    """Replace tensors whose shape differs from the most common one by a reason."""
+    shapes = Counter(result.shape for result in results.values() if isinstance(result, Tensor))
     if len(shapes) < 2:
         return results
     common = shapes.most_common(1)[0][0]
     return {
-        row: each
-        if not isinstance(each, Tensor) or each.shape == common
-        else f"preprocess gave shape {list(each.shape)}, but {list(common)} for its neighbors"
-        for row, each in results.items()
+        row: result
+        if not isinstance(result, Tensor) or result.shape == common
+        else f"preprocess gave shape {list(result.shape)}, but {list(common)} for its neighbors"
+        for row, result in results.items()
     }
