@@ -18,7 +18,6 @@ from incognita.containers.dataset import Dataset
 from incognita.containers.needs import ExtraOutput
 from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.extraction.feature_maps import pooled
-from incognita.extraction.image_loader import Inputs
 from incognita.extraction.settings import (
     CLASSIFIER_UNIT,
     LAYERS,
@@ -27,7 +26,7 @@ from incognita.extraction.settings import (
     Settings,
     ShardLayout,
 )
-from incognita.extraction.shards import ModelPass
+from incognita.extraction.shards import Inputs, ModelPass
 from incognita.extraction.store import Columns, JoinedShards
 from incognita.models.classifier import Classifier, Forward
 

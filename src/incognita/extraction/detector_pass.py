@@ -19,7 +19,6 @@ from incognita.containers.needs import ExtraOutput
 from incognita.containers.outputs import DetectorOutputs, Head
 from incognita.errors import InvalidDataError
 from incognita.extraction.feature_maps import pool_boxes
-from incognita.extraction.image_loader import Inputs
 from incognita.extraction.settings import (
     DETECTOR_UNIT,
     LAYERS,
@@ -28,7 +27,7 @@ from incognita.extraction.settings import (
     Settings,
     ShardLayout,
 )
-from incognita.extraction.shards import ModelPass
+from incognita.extraction.shards import Inputs, ModelPass
 from incognita.extraction.store import Columns, JoinedShards
 from incognita.models.detector import (
     Detector,

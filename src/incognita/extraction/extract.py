@@ -28,7 +28,6 @@ from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
 from incognita.errors import InvalidDataError, WorkerError
 from incognita.extraction.classifier_pass import ClassifierTask
 from incognita.extraction.detector_pass import DetectorTask
-from incognita.extraction.image_loader import Inputs, Loader
 from incognita.extraction.settings import (
     FailedImage,
     OutputRequest,
@@ -37,7 +36,7 @@ from incognita.extraction.settings import (
     ShardJob,
     ShardLayout,
 )
-from incognita.extraction.shards import Progress, ShardRunner
+from incognita.extraction.shards import Inputs, Loader, Progress, ShardRunner
 from incognita.extraction.store import MemoryShards, OutputStore, StoredShards, join
 from incognita.formats.images import load_image
 from incognita.models.classifier import Classifier
