@@ -247,7 +247,7 @@ def _warn_if_bfloat16_is_slow(job: ExtractionJob) -> None:
         warnings.warn(
             f"{job.task.model.name} takes {half / full:.1f} times as long in bfloat16 as in "
             f"float32 on this CPU. Use precision float32, unless bfloat16 is what you study.",
-            stacklevel=2,
+            stacklevel=4,  # the caller of `extract`
         )
 
 
