@@ -6,7 +6,7 @@ import signal
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -239,7 +239,8 @@ def _warn_if_bfloat16_is_slow(job: ExtractionJob) -> None:
         return
     _TIMED.add(module)
     n = min(_TIMED_IMAGES, len(job.dataset.image_ids))
-    batch = next(job.loader(ShardLayout(n, n)).batches([ShardJob(0, frozenset())]))
+    with closing(job.loader(ShardLayout(n, n)).batches([ShardJob(0, frozenset())])) as batches:
+        batch = next(batches)
     if batch.inputs is None:
         return
     full, half = (_seconds_per_call(job, batch.inputs, name) for name in ("float32", "bfloat16"))
