@@ -11,10 +11,11 @@ from torchvision.models.detection import fasterrcnn_resnet50_fpn
 
 from bench.harness import Measurement, Row, at_most, measure, part_of
 from incognita.containers.dataset import ArrayDataset
-from incognita.containers.needs import Needs, PerturbedLayers
+from incognita.containers.needs import Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.evaluation.select_methods import Capabilities, select_methods
-from incognita.extraction.extract import extract_boxes
+from incognita.extraction.extra_outputs import PerturbedLayers
+from incognita.extraction.extract import extract
 from incognita.extraction.feature_maps import pool_boxes
 from incognita.methods.method import Method
 from incognita.models.detector import Detector
@@ -40,7 +41,7 @@ def rows() -> list[Row]:
     detector = wrap_detector(network)
     methods = fitted(detector)
     tested = pictures(N_IMAGES, seed=1)
-    scored = extract_boxes(detector, tested, layers=True).outputs.rows()
+    scored = extract(detector, tested, layers=True).outputs.rows()
     assert len(scored) == 100 * N_IMAGES
     images = [detector.preprocess(image).pixels for image in tested.images]
 
@@ -53,13 +54,13 @@ def rows() -> list[Row]:
         seen = [detector.forward(image[None], [(SIDE, SIDE)], layers=True) for image in images]
 
     def pool() -> None:
-        for each in seen:
-            pool_boxes(each.maps, [found.rois for found in each.images], each.input_size)
+        for out in seen:
+            pool_boxes(out.maps, [image.rois for image in out.images], out.input_size)
 
     cases = {
         "the detector as it is": as_it_is,
-        "boxes, logits, features": lambda: extract_boxes(detector, tested),
-        "and pooled layers": lambda: extract_boxes(detector, tested, layers=True),
+        "boxes, logits, features": lambda: extract(detector, tested),
+        "and pooled layers": lambda: extract(detector, tested, layers=True),
         "pooling layers": pool,
         f"scores of {len(methods)} methods": lambda: score(methods, scored),
     }
@@ -89,7 +90,7 @@ def pictures(n: int, seed: int) -> ArrayDataset:
 def fitted(detector: Detector) -> list[Method]:
     """Every method that boxes can feed, fitted on boxes of other pictures."""
     extra_outputs = [PerturbedLayers()]
-    known = extract_boxes(detector, pictures(N_TRAIN, 0), layers=True, extra_outputs=extra_outputs)
+    known = extract(detector, pictures(N_TRAIN, 0), layers=True, extra_outputs=extra_outputs)
     methods = select_methods("all", EVERYTHING).methods.values()
     return [method.fit(known.outputs.rows()) for method in methods]
 

@@ -29,8 +29,9 @@ from bench.harness import (
     use_one_thread,
 )
 from bench.toy_outputs import outputs
-from incognita.containers.needs import ExtraOutput, GramRows, Needs
+from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs, Head
+from incognita.extraction.extra_outputs import GramRows
 from incognita.methods import list_methods, load_method
 from incognita.methods.ensembles import join_members
 from incognita.methods.method import Method, Refit

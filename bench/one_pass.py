@@ -119,20 +119,20 @@ def precision(classifier: Classifier, dataset: ArrayDataset) -> list[Row]:
 def changes_of_auroc() -> list[Row]:
     """What bfloat16 does to the numbers: points of AUROC, the larger change of near and far."""
     reports = {
-        each: incognita.evaluate(
+        dtype: incognita.evaluate(
             benchmark="terra/standard",
             methods=", ".join(TWENTY),
-            settings=Settings(precision=each),
+            settings=Settings(precision=dtype),
             limit=400,
             n_resamples=0,
         )
-        for each in ("float32", "bfloat16")
+        for dtype in ("float32", "bfloat16")
     }
     rows = []
     for name in TWENTY:
         values = {
-            each: [report.get(name).get("auroc", group).value for group in report.groups]
-            for each, report in reports.items()
+            dtype: [report.get(name).get("auroc", group).value for group in report.groups]
+            for dtype, report in reports.items()
         }
         pairs = zip(values["float32"], values["bfloat16"], strict=True)
         change = max((100 * (b - a) for a, b in pairs), key=abs)
@@ -155,4 +155,4 @@ def per_method() -> list[Row]:
         start = time.process_time()
         method.score(test)
         found.append((name, (time.process_time() - start) / len(test)))
-    return [timed("one row, d 2048, 1000 classes", name, each, None) for name, each in found]
+    return [timed("one row, d 2048, 1000 classes", name, seconds, None) for name, seconds in found]

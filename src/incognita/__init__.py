@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from incognita.evaluation.certify import certify as certify
     from incognita.evaluation.evaluate import BoxOptions as BoxOptions
     from incognita.evaluation.evaluate import evaluate as evaluate
-    from incognita.extraction.detect import detect as detect
+    from incognita.extraction.extract import detect as detect
     from incognita.formats import load_coco as load_coco
     from incognita.methods import list_methods as list_methods
     from incognita.methods import load_method as load_method
@@ -43,7 +43,7 @@ _HOMES = {
     "Head": "incognita.containers.outputs",
     "Role": "incognita.containers.classes",
     "certify": "incognita.evaluation.certify",
-    "detect": "incognita.extraction.detect",
+    "detect": "incognita.extraction.extract",
     "evaluate": "incognita.evaluation.evaluate",
     "list_benchmarks": "incognita.benchmarks.load",
     "list_methods": "incognita.methods",

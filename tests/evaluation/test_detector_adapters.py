@@ -116,7 +116,7 @@ def build():
 """
 SCRIPT = """
 import sys
-from incognita.extraction.extract import extract_boxes
+from incognita.extraction.extract import extract
 from incognita.extraction.settings import Settings
 from incognita.models.wrap_detector import select_classes
 from incognita.models.load import load_model
@@ -126,7 +126,7 @@ if __name__ == "__main__":
     detector = load_model(sys.argv[1] + ":build").with_filter(score_threshold=0.4)
     for each in (detector, select_classes(detector, ("blue", "red"), (2, 0))):
         boxes = [
-            extract_boxes(each, scenes("s", 70, seed=1), settings=Settings(workers=n)).outputs
+            extract(each, scenes("s", 70, seed=1), settings=Settings(workers=n)).outputs
             for n in (1, 2)
         ]
         assert (boxes[0].detections.logits == boxes[1].detections.logits).all()

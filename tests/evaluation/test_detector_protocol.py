@@ -39,7 +39,7 @@ from incognita.evaluation.detector_metrics import (
     measure_method,
 )
 from incognita.evaluation.evaluate import BoxOptions
-from incognita.extraction.extract import extract_boxes
+from incognita.extraction.extract import extract
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import MethodResult
 from incognita.results.store import ResultStore
@@ -106,7 +106,7 @@ class World:
     def box_set(self, name: str) -> DetectedSet:
         """Give a set as the evaluation saw it."""
         dataset = scored_sets(self.benchmark)[name]
-        found = extract_boxes(self.detector, dataset).outputs.detections
+        found = extract(self.detector, dataset).outputs.detections
         t_star = np.array(list(self.t_star.values()))
         is_kept = found.confidence >= t_star[found.class_ids]
         group = {"test": "known", "both": "mixed"}.get(name) or UNKNOWN_SETS[name].split("/")[0]

@@ -41,7 +41,7 @@ from incognita.errors import InvalidDataError
 from incognita.evaluation.evaluate import BoxOptions
 from incognita.evaluation.gallery import CALLED_UNKNOWN, NAMED
 from incognita.evaluation.select_methods import select_methods
-from incognita.extraction.extract import extract_boxes
+from incognita.extraction.extract import extract
 from incognita.methods.softmax import MSP
 from incognita.models.wrap_classifier import wrap_classifier
 from incognita.results.method_result import MethodResult
@@ -524,7 +524,7 @@ def test_the_harmonic_mean_weighs_known_against_unknown_validation_boxes():
     t_star = np.array(record.thresholds["t*"]["per class"])
     scores = []
     for dataset in (benchmark.validation, benchmark.unknown_validation):
-        boxes = extract_boxes(detector, dataset).outputs.detections
+        boxes = extract(detector, dataset).outputs.detections
         kept = boxes.logits[boxes.confidence >= t_star[boxes.class_ids]].astype(np.float64)
         scores.append((-np.log(np.exp(kept).sum(axis=1))).tolist())
     best, _ = thresholds.best_harmonic_mean(*scores)
@@ -655,7 +655,7 @@ def test_methods_that_boxes_cannot_feed_are_left_out_of_all_and_refused_by_name(
     assert "odin needs" in refusal(methods="odin")
     asked = select_methods("all", capabilities(CellDetector(), small_benchmark()))
     assert {"msp", "energy", "knn", "vim", "react", "lard", "safe"} <= set(asked.methods)
-    assert "not of boxes" in asked.skipped["odin"]
+    assert "not recorded for boxes" in asked.skipped["odin"]
     assert "boxes of several detectors" in asked.skipped["ensemble"]
     unwrap = replace(CellDetector(), layers=())
     assert {"lard", "safe"} <= set(

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from tests.extraction.tiny import TinyClassifier, images
 
-from incognita.containers.needs import GramRows, InputStep
+from incognita.extraction.extra_outputs import GramRows, InputStep
 from incognita.extraction.extract import OutputStore, Settings, extract
 
-PROBES = (GramRows((1, 2)), InputStep(0.001))
+EXTRA_OUTPUTS = (GramRows((1, 2)), InputStep(0.001))
 N_IMAGES = 2300
 
 
@@ -36,7 +36,12 @@ def run(root: Path, seconds: float = 0.0, workers: int = 1):
     dataset, store = SlowImages(seconds), OutputStore(root)
     classifier = TinyClassifier()
     return extract(
-        classifier, dataset, layers=True, extra_outputs=PROBES, settings=settings, store=store
+        classifier,
+        dataset,
+        layers=True,
+        extra_outputs=EXTRA_OUTPUTS,
+        settings=settings,
+        store=store,
     )
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError
-from incognita.extraction.extract import extract_boxes
+from incognita.extraction.extract import extract
 from incognita.extraction.settings import Settings
 from incognita.models.detector import BoxFilter
 from incognita.models.wrap_detector import select_classes
@@ -29,9 +29,7 @@ class ChangedDetector(GridDetector):
 
 def extracted(change, *, n=6, batch_size=1, layers=False, **attributes):
     detector = ChangedDetector(change=change, **attributes)
-    return extract_boxes(
-        detector, scenes(n), layers=layers, settings=Settings(batch_size=batch_size)
-    )
+    return extract(detector, scenes(n), layers=layers, settings=Settings(batch_size=batch_size))
 
 
 def shifted(by):
@@ -53,11 +51,14 @@ def repeated(found):
         (shifted(1), "the class id 3, but its classes are 0 to 2"),
         (shifted(-1), "the class id -1, but its classes are 0 to 2"),
         (lambda f: f._replace(confidence=f.confidence[:-1]), "rows of confidence for"),
-        (lambda f: f._replace(head_index=f.head_index + 7), "head_index that is none of its 1"),
+        (lambda f: f._replace(head_index=f.head_index + 7), "head_index outside its 1"),
         (lambda f: f._replace(confidence=f.confidence - 0.3), "but its score_threshold is 0.3"),
         (repeated, "boxes of an image, but its max_per_image is 100"),
-        (lambda f: f._replace(features=None), "gives no features that it could see"),
-        (lambda f: f._replace(logits=f.logits / 2), "does not give its logits: they differ by up"),
+        (lambda f: f._replace(features=None), "returns no features as its input"),
+        (
+            lambda f: f._replace(logits=f.logits / 2),
+            "reproduce its logits: they differ by up",
+        ),
         (lambda f: f._replace(features=f.features[:, :5]), "a head from 8 features to 3 classes"),
     ],
 )
@@ -71,7 +72,7 @@ def test_what_cannot_be_of_this_detector_is_refused(change, words, batch_size):
 def test_a_choice_of_classes_hides_no_wrong_column_or_class(change):
     chosen = select_classes(ChangedDetector(change=change), ("blue", "red"), (2, 0))
     with pytest.raises(InvalidDataError, match="classes"):
-        extract_boxes(chosen, scenes(6))
+        extract(chosen, scenes(6))
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
@@ -93,10 +94,10 @@ class CountingNothing(GridDetector):
 
 
 def test_a_wrong_number_of_images_and_a_missing_map_are_refused():
-    with pytest.raises(InvalidDataError, match="gave 0 images for 1"):
-        extract_boxes(CountingNothing(), scenes(3))
+    with pytest.raises(InvalidDataError, match="returned 0 images for 1"):
+        extract(CountingNothing(), scenes(3))
     with pytest.raises(InvalidDataError, match="no map of the layer latent/embed"):
-        extract_boxes(CountingNothing(), scenes(3), layers=True)
+        extract(CountingNothing(), scenes(3), layers=True)
 
 
 def test_rounding_of_logits_features_and_confidence_is_no_error():
@@ -116,7 +117,7 @@ def test_without_heads_logits_are_taken_as_they_come():
         heads: Any = ()
 
     halved = Headless(change=lambda f: f._replace(logits=f.logits / 2))
-    assert len(extract_boxes(halved, scenes(6)).outputs) > 0
+    assert len(extract(halved, scenes(6)).outputs) > 0
 
 
 def test_each_box_is_compared_with_its_own_head():
@@ -128,8 +129,8 @@ def test_each_box_is_compared_with_its_own_head():
 
         @property
         def heads(self):
-            each = [Head(h.weight.detach(), h.bias.detach()) for h in (first, second)]
-            return tuple(reversed(each)) if self.swapped else tuple(each)
+            heads = [Head(h.weight.detach(), h.bias.detach()) for h in (first, second)]
+            return tuple(reversed(heads)) if self.swapped else tuple(heads)
 
         def _found(self, features, logits, size):
             with torch.no_grad():
@@ -139,9 +140,9 @@ def test_each_box_is_compared_with_its_own_head():
             found = super()._found(features, logits, size)
             return found._replace(head_index=found.source_index % 2)
 
-    assert extract_boxes(TwoHeads(), scenes(6)).failed_images == ()
-    with pytest.raises(InvalidDataError, match="does not give its logits"):
-        extract_boxes(TwoHeads(swapped=True), scenes(6))
+    assert extract(TwoHeads(), scenes(6)).failed_images == ()
+    with pytest.raises(InvalidDataError, match="does not reproduce its logits"):
+        extract(TwoHeads(swapped=True), scenes(6))
 
 
 class Choosy(GridNetwork):
@@ -164,18 +165,18 @@ class HungryGpu(Choosy):
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_an_image_that_the_network_fails_on_is_broken_and_the_others_are_not(batch_size):
+def test_an_image_that_the_network_fails_on_is_listed_and_the_others_are_kept(batch_size):
     dataset, settings = scenes(12), Settings(batch_size=batch_size)
     dark = [i for k, i in enumerate(dataset.image_ids) if dataset.load(k)[0, 0, 0] < 0.3 * 255]
     assert 0 < len(dark) < 12
-    found = extract_boxes(GridDetector(Choosy()), dataset, settings=settings)
-    assert [each.image_id for each in found.failed_images] == dark
-    assert {each.reason for each in found.failed_images} == {
+    found = extract(GridDetector(Choosy()), dataset, settings=settings)
+    assert [image.image_id for image in found.failed_images] == dark
+    assert {image.reason for image in found.failed_images} == {
         "the network failed on it: RuntimeError: one picture is too dark"
     }
     assert found.passes.images == 12 - len(dark)
-    sound = extract_boxes(GridDetector(), dataset).outputs.detections
-    kept = [k for k, each in enumerate(sound.image_ids) if each not in dark]
+    sound = extract(GridDetector(), dataset).outputs.detections
+    kept = [k for k, name in enumerate(sound.image_ids) if name not in dark]
     assert found.outputs.detections.image_ids.tolist() == [sound.image_ids[k] for k in kept]
     rows = [k for k, image in enumerate(sound.image_index) if image in kept]
     torch.testing.assert_close(
@@ -186,10 +187,10 @@ def test_an_image_that_the_network_fails_on_is_broken_and_the_others_are_not(bat
 @pytest.mark.parametrize("network", [Hungry, HungryGpu])
 def test_a_lack_of_memory_is_no_fault_of_an_image(network: type[nn.Module]):
     with pytest.raises((MemoryError, torch.OutOfMemoryError), match="too dark"):
-        extract_boxes(GridDetector(network()), scenes(12))
+        extract(GridDetector(network()), scenes(12))
 
 
 def test_a_wrong_adapter_ends_a_run_in_several_processes_with_the_same_sentence():
     detector = replace(GridDetector(), class_names=("red", "green"))
     with pytest.raises(InvalidDataError, match="for its 2 classes; give one column per class"):
-        extract_boxes(detector, scenes(70), settings=Settings(workers=2))
+        extract(detector, scenes(70), settings=Settings(workers=2))

@@ -5,21 +5,32 @@ import torch
 from tests.extraction.test_extract import mahalanobis
 from tests.extraction.tiny import TinyClassifier, images
 
-from incognita.containers.needs import AdaScaleStep, GramRows, InputStep, LogitsWithoutTopDirection
+from incognita.extraction.extra_outputs import (
+    AdaScaleStep,
+    GramRows,
+    InputStep,
+    LogitsWithoutTopDirection,
+)
 from incognita.extraction.extract import Settings, extract
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-PROBES = (GramRows(), InputStep(0.001), AdaScaleStep(), LogitsWithoutTopDirection(), mahalanobis())
+EXTRA_OUTPUTS = (
+    GramRows(),
+    InputStep(0.001),
+    AdaScaleStep(),
+    LogitsWithoutTopDirection(),
+    mahalanobis(),
+)
 
 
 def recorded(device, precision="float32"):
     classifier = TinyClassifier()
     settings = Settings(device=device, precision=precision)
     extracted = extract(
-        classifier, images(1100), layers=True, extra_outputs=PROBES, settings=settings
+        classifier, images(1100), layers=True, extra_outputs=EXTRA_OUTPUTS, settings=settings
     )
     assert next(classifier.module.parameters()).device.type == "cpu"
     outputs = extracted.outputs

@@ -36,7 +36,7 @@ def test_what_is_no_image_is_refused_in_a_sentence(tmp_path) -> None:
         incognita.detect(GridDetector(), np.zeros((4, 4)))
 
 
-def test_a_name_that_comes_again_is_told_apart() -> None:
+def test_repeated_class_names_are_numbered() -> None:
     """COCO's detectors have several classes called N/A."""
     detector = GridDetector(class_names=("N/A", "green", "N/A"))
     found = incognita.detect(detector, scenes(1).load(0))

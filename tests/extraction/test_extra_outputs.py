@@ -1,19 +1,27 @@
-"""Probes against their definitions, one image at a time."""
+"""Extra outputs against their definitions, one image at a time, and one written by a user."""
+
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from tests.extraction.test_extract import mahalanobis
+from tests.extraction.test_extract_boxes import scenes
 from tests.extraction.tiny import STD, TinyClassifier, batch_of, images
+from tests.extraction.tiny_detector import GridDetector
 
-from incognita.containers.needs import (
+from incognita.containers.needs import ExtraOutput
+from incognita.errors import InvalidDataError
+from incognita.extraction.extra_outputs import (
     AdaScaleStep,
     GramRows,
     InputStep,
     LogitsWithoutTopDirection,
     Numerators,
+    PerturbedLayers,
 )
-from incognita.extraction.extract import Settings, extract
+from incognita.extraction.extract import OutputStore, PassCount, Settings, extract
 from incognita.extraction.feature_maps import gram_rows, pooled, without_largest_direction
 
 PIXEL = torch.tensor(STD).view(3, 1, 1)
@@ -186,3 +194,88 @@ def test_maps_and_tokens_are_pooled_over_positions():
     np.testing.assert_allclose(pooled(channels_last), expected, rtol=1e-6)
     np.testing.assert_allclose(pooled(values.flatten(2).transpose(1, 2)), expected, rtol=1e-6)
     np.testing.assert_allclose(pooled(torch.from_numpy(expected)), expected)
+
+
+@dataclass(frozen=True)
+class LargestActivation(ExtraOutput):
+    """What a user may write in any file."""
+
+    min_layers: ClassVar[int] = 1
+    scale: float = 1.0
+
+    def record(self, batch):
+        return {name: self.scale * m.amax(dim=(2, 3)) for name, m in batch.base.maps.items()}
+
+
+@dataclass(frozen=True)
+class GradientNorm(ExtraOutput):
+    backwards: ClassVar[int] = 1
+    gradient_key = "sum of logits"
+
+    def objective_values(self, base):
+        return base.logits.sum(dim=1)
+
+    def record(self, batch):
+        return {"norm": batch.gradient(self).flatten(1).norm(dim=1)}
+
+
+@dataclass(frozen=True)
+class BoxArea(ExtraOutput):
+    of_boxes: ClassVar[bool] = True
+
+    def record(self, batch):
+        xyxy = torch.cat([image.xyxy for image in batch.base.images])
+        return {"area": (xyxy[:, 2:] - xyxy[:, :2]).prod(dim=1)}
+
+
+def test_a_class_of_a_user_is_recorded_like_ours(tmp_path):
+    classifier, dataset, store = TinyClassifier(), images(20), OutputStore(tmp_path)
+    extras = (LargestActivation(2), GradientNorm())
+    extracted = extract(classifier, dataset, extra_outputs=extras, store=store)
+    assert extracted.passes == PassCount(20, 20, 20)
+    got = extracted.outputs.extra_outputs
+    for k, image in enumerate(batch_of(classifier, dataset)):
+        largest = 2 * after(classifier, image).maps["stem"].amax(dim=(2, 3))[0]
+        torch.testing.assert_close(got["LargestActivation(scale=2)/stem"][k], largest)
+        norm = gradient_of(classifier, image, lambda out: out.logits.sum()).norm()
+        torch.testing.assert_close(got["GradientNorm()/norm"][k], norm)
+    again = extract(classifier, dataset, extra_outputs=extras, store=store)
+    assert again.passes == PassCount(0, 0, 0)
+
+
+def test_a_class_of_a_user_is_recorded_of_boxes():
+    outputs = extract(GridDetector(), scenes(9), extra_outputs=[BoxArea()]).outputs
+    xyxy = outputs.detections.xyxy
+    expected = (xyxy[:, 2] - xyxy[:, 0]) * (xyxy[:, 3] - xyxy[:, 1])
+    np.testing.assert_allclose(outputs.extra_outputs["BoxArea()/area"], expected, rtol=1e-6)
+
+
+def test_a_class_without_columns_and_one_of_other_rows_are_refused():
+    with pytest.raises(TypeError, match="abstract"):
+        ExtraOutput()
+    with pytest.raises(InvalidDataError, match="BoxArea is recorded for boxes, but the rows of"):
+        extract(TinyClassifier(), images(2), extra_outputs=[BoxArea()])
+
+
+@pytest.mark.parametrize(
+    ("extra", "capabilities", "missing"),
+    [
+        (GramRows(), (1, False, False), None),
+        (GramRows(), (0, False, False), "maps of an inner layer"),
+        (LogitsWithoutTopDirection(), (1, False, False), "maps of 2 inner layers"),
+        (LogitsWithoutTopDirection(), (9, False, True), "layer maps of whole images, which"),
+        (InputStep(0.1), (0, False, False), None),
+        (InputStep(0.1), (9, True, True), "input gradients of whole images, which"),
+        (InputStep(0.1, objective="numerator"), (0, False, False), "logits are a quotient"),
+        (Numerators(), (0, False, False), "logits are a quotient"),
+        (Numerators(), (0, True, False), None),
+        (PerturbedLayers(), (1, False, True), None),
+        (PerturbedLayers(), (1, False, False), "boxes of a detector"),
+    ],
+)
+def test_an_extra_output_knows_what_a_model_lacks(extra, capabilities, missing):
+    n_layers, has_numerator, rows_are_boxes = capabilities
+    got = extra.missing_for(
+        n_layers=n_layers, has_numerator=has_numerator, rows_are_boxes=rows_are_boxes
+    )
+    assert got is None if missing is None else missing in got

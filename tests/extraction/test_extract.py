@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from tests.extraction.tiny import BrokenImages, TinyClassifier, batch_of, images
+from tests.extraction.tiny import FailingImages, TinyClassifier, batch_of, images
 
-from incognita.containers.needs import (
+from incognita.errors import InvalidDataError, UnknownNameError
+from incognita.extraction.extra_outputs import (
     AdaScaleStep,
     GramRows,
     InputStep,
@@ -13,11 +14,9 @@ from incognita.containers.needs import (
     MahalanobisStep,
     Numerators,
 )
-from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.extraction.extract import PassCount, Settings, extract
-from incognita.extraction.settings import OUTPUTS, ShardGroup
-from incognita.extraction.shards import join
-from incognita.extraction.store import MemoryShards
+from incognita.extraction.settings import OUTPUTS
+from incognita.extraction.store import MemoryShards, ShardGroup, join
 from incognita.models.wrap_classifier import wrap_classifier
 
 ODIN = [InputStep(e, t) for e in (0.001, 0.002) for t in (1.0, 1000.0)]
@@ -32,7 +31,7 @@ def mahalanobis(epsilon=0.002, layer="stage1", channels=8):
 
 
 def counted(classifier):
-    """Give a list that hears of every image that goes through the network."""
+    """Return a list that is appended to for every batch that goes through the network."""
     seen = []
     classifier.module.register_forward_hook(lambda _m, inputs, _o: seen.append(len(inputs[0])))
     return seen
@@ -121,14 +120,14 @@ def test_the_batch_size_does_not_matter_beyond_rounding():
 def test_the_classifier_of_the_caller_stays_as_it_is():
     classifier = TinyClassifier()
     classifier.module.train()
-    before = {name: each.clone() for name, each in classifier.module.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in classifier.module.state_dict().items()}
     extract(classifier, images(9), extra_outputs=ODIN, settings=Settings(precision="bfloat16"))
     assert classifier.module.training
-    assert all(each.requires_grad for each in classifier.module.parameters())
-    for name, each in classifier.module.state_dict().items():
-        assert each.dtype == torch.float32
-        assert each.is_contiguous()
-        assert torch.equal(each, before[name])
+    assert all(weight.requires_grad for weight in classifier.module.parameters())
+    for name, tensor in classifier.module.state_dict().items():
+        assert tensor.dtype == torch.float32
+        assert tensor.is_contiguous()
+        assert torch.equal(tensor, before[name])
 
 
 def test_a_wrapped_network_that_cannot_be_pickled_can_be_run():
@@ -172,6 +171,31 @@ def test_bfloat16_gives_float32_columns_near_those_of_float32():
         assert column.dtype == torch.float32, name
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_bfloat16_that_is_slower_on_this_cpu_is_warned_of_once(monkeypatch, workers):
+    seconds = {"float32": 0.1, "bfloat16": 0.35}
+    monkeypatch.setattr(
+        "incognita.extraction.extract._seconds_per_call", lambda _j, _i, name: seconds[name]
+    )
+    classifier, settings = TinyClassifier(), Settings(precision="bfloat16", workers=workers)
+    with pytest.warns(UserWarning, match="tiny takes 3.5 times as long in bfloat16 as in float32"):
+        first = extract(classifier, images(9), settings=settings)
+    assert first.passes == PassCount(9, 9, 0)
+    extract(classifier, images(9), settings=settings)
+    seconds["bfloat16"] = 0.05
+    extract(TinyClassifier(), images(9), settings=settings)
+
+
+def test_the_precisions_are_timed_on_the_classifier_itself(monkeypatch):
+    monkeypatch.setattr("incognita.extraction.extract._SHORTEST_CALL", 0.0)
+    monkeypatch.setattr("incognita.extraction.extract._SLOWER", 0.0)
+    classifier = TinyClassifier()
+    seen = counted(classifier)
+    with pytest.warns(UserWarning, match="times as long in bfloat16"):
+        extract(classifier, images(40), settings=Settings(precision="bfloat16"))
+    assert seen == [16] * 3 + [16] * 3 + [40]  # and the run itself
+
+
 def test_columns_can_be_changed_and_differentiated():
     outputs = extract(TinyClassifier(), images(5)).outputs
     assert not outputs.logits.is_inference()
@@ -197,7 +221,7 @@ class NanOnBlack(TinyClassifier):
         return super().preprocess(image) + (0 if image.any() else float("nan"))
 
 
-def test_broken_images_are_named_and_the_others_kept():
+def test_failed_images_are_named_and_the_others_kept():
     classifier, dataset = NanOnBlack(), images(70)
     extra_outputs = [
         GramRows(),
@@ -208,12 +232,12 @@ def test_broken_images_are_named_and_the_others_kept():
     ]
     extracted = extract(
         classifier,
-        BrokenImages(dataset, faults()),
+        FailingImages(dataset, faults()),
         layers=True,
         extra_outputs=extra_outputs,
         settings=Settings(batch_size=32),
     )
-    reasons = {each.image_id: each.reason for each in extracted.failed_images}
+    reasons = {image.image_id: image.reason for image in extracted.failed_images}
     assert reasons == {
         "image-0": "OSError: truncated file",
         "image-3": "the image is uint8 of shape [12, 12], not uint8 [height, width, 3]",
@@ -232,8 +256,8 @@ def test_broken_images_are_named_and_the_others_kept():
         torch.testing.assert_close(column, whole.extra_outputs[name][kept], rtol=1e-4, atol=1e-4)
 
 
-def test_a_dataset_of_broken_images_gives_no_rows():
-    dataset = BrokenImages(images(3), dict.fromkeys(range(3), ValueError("no")))
+def test_a_dataset_of_failing_images_gives_no_rows():
+    dataset = FailingImages(images(3), dict.fromkeys(range(3), ValueError("no")))
     extracted = extract(TinyClassifier(), dataset, layers=True, extra_outputs=[GramRows()])
     assert len(extracted.outputs) == 0
     assert extracted.outputs.logits.shape == (0, 5)
@@ -249,11 +273,11 @@ class FailsOnBlack(TinyClassifier):
         return super().forward(batch, replace_map=replace_map)
 
 
-def test_an_image_that_the_network_fails_on_is_broken_and_its_neighbors_are_not():
-    dataset = BrokenImages(images(9), {4: np.zeros((12, 12, 3), np.uint8)})
+def test_an_image_that_the_network_fails_on_is_listed_and_its_neighbors_are_not():
+    dataset = FailingImages(images(9), {4: np.zeros((12, 12, 3), np.uint8)})
     extra_outputs = [GramRows(), InputStep(0.001)]
     found = extract(FailsOnBlack(), dataset, layers=True, extra_outputs=extra_outputs)
-    assert [(each.image_id, each.reason) for each in found.failed_images] == [
+    assert [(image.image_id, image.reason) for image in found.failed_images] == [
         ("image-4", "the network failed on it: RuntimeError: nothing to see")
     ]
     others = [k for k in range(9) if k != 4]
@@ -279,20 +303,20 @@ def test_no_images_give_no_rows():
 
 @pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt()])
 def test_what_is_no_fault_of_an_image_is_not_swallowed(error):
-    dataset = BrokenImages(images(3), {1: error})
+    dataset = FailingImages(images(3), {1: error})
     with pytest.raises(type(error)):
         extract(TinyClassifier(), dataset)
 
 
 def test_progress_counts_every_image_once():
-    told = []
+    counts = []
     extract(
         TinyClassifier(),
-        BrokenImages(images(600), {5: ValueError("no")}),
+        FailingImages(images(600), {5: ValueError("no")}),
         settings=Settings(batch_size=200),
-        on_progress=told.append,
+        on_progress=counts.append,
     )
-    assert told == [200, 200, 112, 88]
+    assert counts == [200, 200, 112, 88]
 
 
 def test_no_labels_are_no_labels():
@@ -314,18 +338,21 @@ def test_what_the_network_does_not_have_is_refused():
     with pytest.raises(UnknownNameError, match="No layer of tiny is called 'stag1'"):
         extract(classifier, dataset, extra_outputs=[mahalanobis(layer="stag1")])
     classifier.layers = ("stem",)
-    with pytest.raises(InvalidDataError, match="LogitsWithoutTopDirection needs two layers"):
+    with pytest.raises(
+        InvalidDataError,
+        match="needs maps of at least 2 layers, but tiny records 1",
+    ):
         extract(classifier, dataset, extra_outputs=[LogitsWithoutTopDirection()])
     classifier.layers = ()
     with pytest.raises(InvalidDataError, match="tiny records none"):
         extract(classifier, dataset, layers=True)
-    with pytest.raises(InvalidDataError, match="batch_size must be at least 1, but 0 came"):
+    with pytest.raises(InvalidDataError, match="Expected batch_size of at least 1, got 0"):
         Settings(batch_size=0)
 
 
 def test_a_device_that_cannot_compute_is_refused():
     for name in ("meta", "hpu", "xla"):
-        with pytest.raises(InvalidDataError, match=f"cannot be run on '{name}'; choose a device"):
+        with pytest.raises(InvalidDataError, match=f"cannot be run on '{name}'. Choose a device"):
             Settings(device=name)
     with pytest.raises(InvalidDataError, match="No device is called 'gpu'"):
         Settings(device="gpu")
@@ -339,5 +366,5 @@ def test_a_device_that_cannot_compute_is_refused():
 def test_a_device_that_is_not_there_is_refused(kind, is_there):
     if is_there:
         pytest.skip(f"there is one of kind {kind}")
-    with pytest.raises(InvalidDataError, match=f"{kind} was asked for, but torch cannot compute"):
+    with pytest.raises(InvalidDataError, match=f"torch cannot compute on device '{kind}'"):
         Settings(device=kind)

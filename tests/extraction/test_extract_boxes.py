@@ -10,9 +10,9 @@ from tests.extraction.tiny_detector import GRID, GridDetector, GridNetwork
 from torchvision.ops import roi_align
 
 from incognita.containers.dataset import ArrayDataset
-from incognita.containers.needs import InputStep, PerturbedLayers
 from incognita.errors import InvalidDataError
-from incognita.extraction.extract import extract_boxes
+from incognita.extraction.extra_outputs import InputStep, PerturbedLayers
+from incognita.extraction.extract import extract
 from incognita.extraction.feature_maps import pool_boxes
 from incognita.extraction.settings import Settings
 from incognita.extraction.store import OutputStore
@@ -42,7 +42,7 @@ def counting_hook(module: torch.nn.Module, inputs: tuple[torch.Tensor]) -> None:
 
 def test_boxes_logits_and_features_are_those_of_the_network_image_by_image() -> None:
     detector, dataset = GridDetector(), scenes(9)
-    outputs = extract_boxes(detector, dataset).outputs
+    outputs = extract(detector, dataset).outputs
     found = outputs.detections
     assert found.image_ids.tolist() == list(dataset.image_ids)
     assert np.diff(found.offsets)[2] == 0
@@ -60,7 +60,7 @@ def test_boxes_logits_and_features_are_those_of_the_network_image_by_image() -> 
 
 
 def test_rows_carry_the_kept_label_the_head_and_names_of_their_own() -> None:
-    outputs = extract_boxes(GridDetector(), scenes(9)).outputs
+    outputs = extract(GridDetector(), scenes(9)).outputs
     rows = outputs.rows()
     assert len(set(rows.image_ids)) == len(rows) == len(outputs)
     assert rows.image_ids[0] == "s000#0"
@@ -71,14 +71,14 @@ def test_rows_carry_the_kept_label_the_head_and_names_of_their_own() -> None:
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
 def test_batch_size_and_order_do_not_matter(batch_size: int) -> None:
     dataset = scenes(20)
-    base = extract_boxes(GridDetector(), dataset, layers=True).outputs
-    other = extract_boxes(
+    base = extract(GridDetector(), dataset, layers=True).outputs
+    other = extract(
         GridDetector(), dataset, layers=True, settings=Settings(batch_size=batch_size)
     ).outputs
     np.testing.assert_allclose(other.detections.xyxy, base.detections.xyxy)
     np.testing.assert_allclose(other.detections.logits, base.detections.logits, rtol=1e-5)
     torch.testing.assert_close(other.layers["latent/embed"], base.layers["latent/embed"])
-    turned = extract_boxes(GridDetector(), dataset.subset(range(19, -1, -1))).outputs.detections
+    turned = extract(GridDetector(), dataset.subset(range(19, -1, -1))).outputs.detections
     again = turned.for_images(base.detections.image_ids)
     np.testing.assert_allclose(again.logits, base.detections.logits, rtol=1e-5)
 
@@ -87,9 +87,9 @@ def test_everything_takes_one_pass_and_a_second_run_takes_none(tmp_path) -> None
     SEEN.clear()
     detector, dataset, store = GridDetector(), scenes(70), OutputStore(tmp_path)
     detector.module.embed.register_forward_pre_hook(counting_hook)
-    first = extract_boxes(detector, dataset, layers=True, store=store)
+    first = extract(detector, dataset, layers=True, store=store)
     assert sum(SEEN) == 70 == first.passes.images == first.passes.forward
-    second = extract_boxes(detector, dataset, layers=True, store=store)
+    second = extract(detector, dataset, layers=True, store=store)
     assert sum(SEEN) == 70
     assert second.passes.images == 0
     np.testing.assert_array_equal(second.outputs.detections.xyxy, first.outputs.detections.xyxy)
@@ -98,11 +98,11 @@ def test_everything_takes_one_pass_and_a_second_run_takes_none(tmp_path) -> None
     )
 
 
-def test_layers_asked_for_later_are_of_the_same_boxes(tmp_path) -> None:
+def test_layers_requested_later_are_of_the_same_boxes(tmp_path) -> None:
     store, dataset = OutputStore(tmp_path), scenes(10)
-    extract_boxes(GridDetector(), dataset, store=store)
-    later = extract_boxes(GridDetector(), dataset, layers=True, store=store).outputs
-    at_once = extract_boxes(GridDetector(), dataset, layers=True).outputs
+    extract(GridDetector(), dataset, store=store)
+    later = extract(GridDetector(), dataset, layers=True, store=store).outputs
+    at_once = extract(GridDetector(), dataset, layers=True).outputs
     torch.testing.assert_close(later.layers["latent/embed"], at_once.layers["latent/embed"])
 
 
@@ -119,7 +119,7 @@ def test_weights_preprocessing_rules_and_one_image_make_a_new_key(tmp_path) -> N
         (base, changed),
     ]
     for detector, images in variants:
-        assert extract_boxes(detector, images, store=OutputStore(tmp_path)).passes.images == 6
+        assert extract(detector, images, store=OutputStore(tmp_path)).passes.images == 6
     keys = [path.parent.name for path in tmp_path.glob("*/manifest.json")]
     assert len(keys) == len(variants)
     manifest = json.loads((tmp_path / keys[0] / "manifest.json").read_text())
@@ -128,8 +128,8 @@ def test_weights_preprocessing_rules_and_one_image_make_a_new_key(tmp_path) -> N
 
 def test_two_processes_give_the_same_bytes_as_one(tmp_path) -> None:
     dataset = scenes(140)
-    one = extract_boxes(GridDetector(), dataset, layers=True).outputs
-    two = extract_boxes(GridDetector(), dataset, layers=True, settings=Settings(workers=2)).outputs
+    one = extract(GridDetector(), dataset, layers=True).outputs
+    two = extract(GridDetector(), dataset, layers=True, settings=Settings(workers=2)).outputs
     assert two.detections.logits.tobytes() == one.detections.logits.tobytes()
     assert torch.equal(two.layers["latent/embed"], one.layers["latent/embed"])
 
@@ -145,7 +145,7 @@ def test_pooled_layers_equal_the_mean_of_roi_align_in_cells_of_the_map() -> None
     boxes[1][0] = torch.tensor([0.5, 0.5, 0.5, 0.5])
     pooled = pool_boxes({"a": (layer,)}, boxes, (80, 112))["a"]
     scale = torch.tensor([14.0, 10.0, 14.0, 10.0])
-    aligned = roi_align(layer, [each * scale for each in boxes], 9, 1.0, 2, aligned=True)
+    aligned = roi_align(layer, [part * scale for part in boxes], 9, 1.0, 2, aligned=True)
     torch.testing.assert_close(pooled, aligned.mean(dim=(2, 3)), rtol=1e-4, atol=1e-5)
 
 
@@ -158,7 +158,7 @@ def test_a_constant_map_pools_to_its_constant_and_large_boxes_take_coarse_levels
 
 def test_the_perturbed_copy_is_a_step_up_the_loss_pooled_over_the_same_boxes() -> None:
     detector, dataset, extra = GridDetector(), scenes(4, sizes=(32,)), PerturbedLayers(0.1)
-    extracted = extract_boxes(detector, dataset, layers=True, extra_outputs=[extra])
+    extracted = extract(detector, dataset, layers=True, extra_outputs=[extra])
     column = extracted.outputs.extra_outputs[f"{extra.key}/latent/embed"]
     pixels = torch.stack([detector.preprocess(dataset.load(k)).pixels for k in range(4)])
     pixels.requires_grad_()
@@ -170,7 +170,7 @@ def test_the_perturbed_copy_is_a_step_up_the_loss_pooled_over_the_same_boxes() -
     loss.backward()
     stepped = pixels.detach() + 0.1 * pixels.grad.sign()
     maps = detector.forward(stepped, [(32, 32)] * 4, layers=True).maps
-    rois = [each.rois for each in detector.forward(pixels.detach(), [(32, 32)] * 4).images]
+    rois = [image.rois for image in detector.forward(pixels.detach(), [(32, 32)] * 4).images]
     expected = pool_boxes({"a": maps["latent/embed"]}, rois, (32, 32))["a"]
     torch.testing.assert_close(column, expected.detach(), rtol=1e-4, atol=1e-5)
     assert not torch.allclose(column, extracted.outputs.layers["latent/embed"])
@@ -178,16 +178,16 @@ def test_the_perturbed_copy_is_a_step_up_the_loss_pooled_over_the_same_boxes() -
     assert extracted.passes.backward == 3
 
 
-def test_a_broken_image_is_listed_and_is_not_called_silent() -> None:
-    class Broken(ArrayDataset):
+def test_a_failed_image_is_listed_and_does_not_count_as_one_without_boxes() -> None:
+    class Failing(ArrayDataset):
         def load(self, index: int) -> np.ndarray:
             if index == 1:
                 raise OSError("cut off")
             return super().load(index)
 
     plain = scenes(4)
-    dataset = Broken("scenes", plain.image_ids, plain.images)
-    extracted = extract_boxes(GridDetector(), dataset)
+    dataset = Failing("scenes", plain.image_ids, plain.images)
+    extracted = extract(GridDetector(), dataset)
     assert [(b.image_id, b.reason) for b in extracted.failed_images] == [
         ("s001", "OSError: cut off")
     ]
@@ -196,20 +196,20 @@ def test_a_broken_image_is_listed_and_is_not_called_silent() -> None:
 
 def test_no_image_and_no_box_are_outputs_too() -> None:
     empty = ArrayDataset("none", (), [])
-    outputs = extract_boxes(GridDetector(), empty).outputs
+    outputs = extract(GridDetector(), empty).outputs
     assert len(outputs) == 0
     assert outputs.rows().logits.shape == (0, 3)
     black = ArrayDataset("black", ("a",), np.zeros((1, 32, 32, 3), np.uint8))
-    outputs = extract_boxes(GridDetector(), black, layers=True).outputs
+    outputs = extract(GridDetector(), black, layers=True).outputs
     assert len(outputs) == 0
     assert outputs.detections.n_images == 1
     assert outputs.rows().features.shape == (0, 8)
 
 
 def test_what_cannot_be_recorded_of_boxes_is_refused() -> None:
-    with pytest.raises(InvalidDataError, match="InputStep cannot be recorded of boxes"):
-        extract_boxes(GridDetector(), scenes(2), extra_outputs=[InputStep(0.1)])
+    with pytest.raises(InvalidDataError, match="InputStep is recorded for images, but the"):
+        extract(GridDetector(), scenes(2), extra_outputs=[InputStep(0.1)])
     with pytest.raises(InvalidDataError, match="detectors are run in float32"):
-        extract_boxes(GridDetector(), scenes(2), settings=Settings(precision="bfloat16"))
+        extract(GridDetector(), scenes(2), settings=Settings(precision="bfloat16"))
     with pytest.raises(InvalidDataError, match="records none"):
-        extract_boxes(replace(GridDetector(), layers=()), scenes(2), layers=True)
+        extract(replace(GridDetector(), layers=()), scenes(2), layers=True)

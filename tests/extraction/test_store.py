@@ -14,17 +14,24 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.extraction.slow_run import N_IMAGES, PROBES, run
+from tests.extraction.slow_run import EXTRA_OUTPUTS, N_IMAGES, run
 from tests.extraction.test_extract import counted
-from tests.extraction.tiny import BrokenImages, TinyClassifier, images
+from tests.extraction.tiny import FailingImages, TinyClassifier, images
 
 from incognita.containers.dataset import ArrayDataset
-from incognita.containers.needs import GramRows, InputStep, LogitsWithoutTopDirection
 from incognita.errors import InvalidDataError, WorkerError
-from incognita.extraction.extract import OutputStore, PassCount, Settings, extract
+from incognita.extraction.classifier_pass import ClassifierExtraction
+from incognita.extraction.extra_outputs import GramRows, InputStep, LogitsWithoutTopDirection
+from incognita.extraction.extract import (
+    ExtractionJob,
+    OutputStore,
+    PassCount,
+    Settings,
+    extract,
+    run_in_workers,
+)
 from incognita.extraction.settings import OutputRequest, ShardJob
 from incognita.extraction.store import StoredShards
-from incognita.extraction.workers import Task, run_in_workers
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,18 +51,18 @@ def same(a, b):
 
 
 def test_a_second_call_runs_nothing_and_gives_the_same(tmp_path):
-    classifier, dataset, told = TinyClassifier(), images(1100, size=8), []
+    classifier, dataset, counts = TinyClassifier(), images(1100, size=8), []
     seen = counted(classifier)
-    asked = {"layers": True, "extra_outputs": PROBES}
-    fresh = extract(classifier, dataset, **asked)
-    first = extract(classifier, dataset, **asked, store=OutputStore(tmp_path))
+    request = {"layers": True, "extra_outputs": EXTRA_OUTPUTS}
+    fresh = extract(classifier, dataset, **request)
+    first = extract(classifier, dataset, **request, store=OutputStore(tmp_path))
     seen.clear()
     second = extract(
-        classifier, dataset, **asked, store=OutputStore(tmp_path), on_progress=told.append
+        classifier, dataset, **request, store=OutputStore(tmp_path), on_progress=counts.append
     )
     assert seen == []
     assert second.passes == PassCount(0, 0, 0)
-    assert told == [512, 512, 76]
+    assert counts == [512, 512, 76]
     same(fresh.outputs, first.outputs)
     same(first.outputs, second.outputs)
 
@@ -75,7 +82,7 @@ def test_only_the_missing_group_is_run(tmp_path):
 @pytest.mark.parametrize("damage", ["cut", "emptied", "changed", "garbage"])
 def test_a_damaged_shard_is_made_anew(tmp_path, damage):
     classifier, dataset, store = TinyClassifier(), images(1100, size=8), OutputStore(tmp_path)
-    first = extract(classifier, dataset, layers=True, extra_outputs=PROBES, store=store)
+    first = extract(classifier, dataset, layers=True, extra_outputs=EXTRA_OUTPUTS, store=store)
     intact = shard_files(tmp_path)
     name = sorted(intact)[1]
     content = bytearray(intact[name])
@@ -83,7 +90,7 @@ def test_a_damaged_shard_is_made_anew(tmp_path, damage):
         content[-400:] = bytes(400)
     damaged = {"cut": content[:-1], "emptied": b"", "changed": content, "garbage": b"x" * 999}
     (tmp_path / name).write_bytes(damaged[damage])
-    second = extract(classifier, dataset, layers=True, extra_outputs=PROBES, store=store)
+    second = extract(classifier, dataset, layers=True, extra_outputs=EXTRA_OUTPUTS, store=store)
     assert second.passes.images == 512
     assert shard_files(tmp_path) == intact
     same(first.outputs, second.outputs)
@@ -138,8 +145,8 @@ def test_the_manifest_can_be_read_by_people(tmp_path):
     assert groups == {"outputs", InputStep(0.1).key}
 
 
-def test_broken_images_are_remembered(tmp_path):
-    dataset = BrokenImages(images(600), {3: OSError("cut"), 550: ValueError("odd")})
+def test_failed_images_are_remembered(tmp_path):
+    dataset = FailingImages(images(600), {3: OSError("cut"), 550: ValueError("odd")})
     first, second = (
         extract(TinyClassifier(), dataset, store=OutputStore(tmp_path)) for _ in range(2)
     )
@@ -152,14 +159,14 @@ def test_broken_images_are_remembered(tmp_path):
     assert len(second.outputs) == 598
 
 
-def test_an_image_broken_in_one_group_has_no_row_in_any(tmp_path):
+def test_an_image_that_failed_in_one_group_has_no_row_in_any(tmp_path):
     sound = images(600)
-    now_broken = BrokenImages(sound, {3: OSError("cut")})
-    now_broken.fingerprint = sound.fingerprint  # the file could be read before, and cannot now
+    now_failing = FailingImages(sound, {3: OSError("cut")})
+    now_failing.fingerprint = sound.fingerprint  # the file could be read before, and cannot now
     store = OutputStore(tmp_path)
     extract(TinyClassifier(), sound, store=store)
-    both = extract(TinyClassifier(), now_broken, extra_outputs=[GramRows()], store=store)
-    assert [each.image_id for each in both.failed_images] == ["image-3"]
+    both = extract(TinyClassifier(), now_failing, extra_outputs=[GramRows()], store=store)
+    assert [image.image_id for image in both.failed_images] == ["image-3"]
     assert len(both.outputs) == 599
     alone = extract(TinyClassifier(), sound, extra_outputs=[GramRows()]).outputs
     keep = [k for k in range(600) if k != 3]
@@ -169,16 +176,16 @@ def test_an_image_broken_in_one_group_has_no_row_in_any(tmp_path):
 
 
 def test_large_columns_are_joined_in_a_file(tmp_path, monkeypatch):
-    asked = {"layers": True, "extra_outputs": PROBES}
+    request = {"layers": True, "extra_outputs": EXTRA_OUTPUTS}
     classifier, dataset, store = TinyClassifier(), images(1100, size=8), OutputStore(tmp_path)
-    in_memory = extract(classifier, dataset, **asked, store=store).outputs
-    monkeypatch.setattr("incognita.extraction.shards.JOINED_IN_MEMORY", 1000)
+    in_memory = extract(classifier, dataset, **request, store=store).outputs
+    monkeypatch.setattr("incognita.extraction.store.JOINED_IN_MEMORY", 1000)
     files = []
     from_file = torch.from_file
     monkeypatch.setattr(
         torch, "from_file", lambda name, **k: files.append(name) or from_file(name, **k)
     )
-    in_a_file = extract(classifier, dataset, **asked, store=store).outputs
+    in_a_file = extract(classifier, dataset, **request, store=store).outputs
     assert len(files) == 2 + 3 + 3 + 2
     assert all(str(tmp_path) in name for name in files)
     assert not any(Path(name).exists() for name in files)  # nothing is left behind
@@ -187,11 +194,11 @@ def test_large_columns_are_joined_in_a_file(tmp_path, monkeypatch):
 
 def test_an_interrupted_run_keeps_its_shards(tmp_path):
     classifier, dataset, store = TinyClassifier(), images(1400, size=8), OutputStore(tmp_path)
-    told = []
+    counts = []
 
     def stop_in_the_second_shard(n_images):
-        told.append(n_images)
-        if sum(told) > 600:
+        counts.append(n_images)
+        if sum(counts) > 600:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -247,7 +254,7 @@ class FailingClassifier(TinyClassifier):
         raise MemoryError("the network is on fire")
 
 
-def test_a_dying_worker_is_told_in_a_sentence_and_finished_shards_stay(tmp_path):
+def test_a_dying_worker_is_reported_and_finished_shards_stay(tmp_path):
     sound, store = images(1400, size=8), OutputStore(tmp_path)
     dataset = DeadlyImages(str(tmp_path), sound.image_ids, sound.images, sound.labels)
     with pytest.raises(WorkerError, match="A worker process died with exit code 9"):
@@ -256,7 +263,7 @@ def test_a_dying_worker_is_told_in_a_sentence_and_finished_shards_stay(tmp_path)
 
 
 def test_a_failing_worker_says_why():
-    words = r"^A worker process failed with MemoryError: the network is on fire; finished [^\n]*$"
+    words = r"^A worker process failed with MemoryError: the network is on fire. Finished [^\n]*$"
     with pytest.raises(WorkerError, match=words):
         extract(FailingClassifier(), images(5), settings=Settings(workers=2))
 
@@ -280,18 +287,23 @@ class InterruptingShards(StoredShards):
         return after_an_interrupt, (self.folder,)
 
 
+def two_workers_job():
+    task, dataset = ClassifierExtraction(TinyClassifier()), images(600, size=8)
+    return ExtractionJob(task, dataset, OutputRequest(), Settings(workers=2))
+
+
 def test_a_worker_that_is_still_starting_leaves_an_interrupt_to_its_parent(tmp_path, capfd):
-    task = Task(TinyClassifier(), images(600, size=8), OutputRequest(), Settings(workers=2))
+    job = two_workers_job()
     jobs = [ShardJob(k, frozenset({"outputs"})) for k in range(2)]
     shards = InterruptingShards(tmp_path)
-    passes = run_in_workers(task, shards, jobs, lambda _: None)
+    passes = run_in_workers(job, shards, jobs, lambda _: None)
     assert passes.images == 600
     assert "Traceback" not in capfd.readouterr().err
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_an_interrupt_that_comes_while_workers_are_started_is_not_lost(tmp_path, monkeypatch):
-    task = Task(TinyClassifier(), images(600, size=8), OutputRequest(), Settings(workers=2))
+    job = two_workers_job()
     started = []
     start = SpawnProcess.start
 
@@ -303,7 +315,7 @@ def test_an_interrupt_that_comes_while_workers_are_started_is_not_lost(tmp_path,
     monkeypatch.setattr(SpawnProcess, "start", interrupted_start)
     jobs = [ShardJob(k, frozenset({"outputs"})) for k in range(2)]
     with pytest.raises(KeyboardInterrupt):
-        run_in_workers(task, StoredShards(tmp_path), jobs, lambda _: None)
+        run_in_workers(job, StoredShards(tmp_path), jobs, lambda _: None)
     assert not any(process.is_alive() for process in started)
 
 

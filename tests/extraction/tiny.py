@@ -55,7 +55,7 @@ class TinyClassifier:
         self.layers = ("stem", "stage1", "stage2")
         self.pixel_std = torch.tensor(STD)
         self.preprocessing = "divide by 255, normalize"
-        weights = b"".join(each.detach().numpy().tobytes() for each in self.module.parameters())
+        weights = b"".join(weight.detach().numpy().tobytes() for weight in self.module.parameters())
         self.weights_hash = sha256(weights).hexdigest()
 
     def preprocess(self, image: np.ndarray) -> Tensor:
@@ -77,7 +77,7 @@ def batch_of(classifier: TinyClassifier, dataset: ArrayDataset) -> Tensor:
     return torch.stack([classifier.preprocess(image) for image in dataset.images])
 
 
-class BrokenImages:
+class FailingImages:
     """Images some of which cannot be read, or are not what they should be."""
 
     source_classes = None

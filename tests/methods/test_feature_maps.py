@@ -11,9 +11,9 @@ from tests.methods.toys import LAYERS, Toy, with_probes
 from tests.oracles.probe_methods import energy, mahalanobis
 from torch import Tensor, nn
 
-from incognita.containers.needs import LogitsWithoutTopDirection, MahalanobisStep
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
+from incognita.extraction.extra_outputs import LogitsWithoutTopDirection, MahalanobisStep
 from incognita.methods.feature_maps import MDSEnsemble, RankFeat
 
 

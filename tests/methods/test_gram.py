@@ -10,9 +10,9 @@ from tests.methods.toys import LAYERS, Toy, with_probes
 from tests.oracles.probe_methods import GramOracle, gram_rows
 from torch import Tensor, nn
 
-from incognita.containers.needs import GramRows
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
+from incognita.extraction.extra_outputs import GramRows
 from incognita.methods.gram import Gram
 
 PROBE = GramRows()

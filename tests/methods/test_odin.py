@@ -8,9 +8,9 @@ from tests.methods.toys import Toy, with_probes
 from tests.oracles.probe_methods import doubt
 from torch import Tensor, nn
 
-from incognita.containers.needs import InputStep, Numerators
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
+from incognita.extraction.extra_outputs import InputStep, Numerators
 from incognita.methods.method import Method
 from incognita.methods.odin import GODIN, ODIN, ODINMaxLogit, ODINTemperature
 from incognita.methods.softmax import MSP

@@ -7,9 +7,9 @@ import pytest
 import torch
 from tests.methods.toys import Toy, as_boxes, with_probes
 
-from incognita.containers.needs import PerturbedLayers
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
+from incognita.extraction.extra_outputs import PerturbedLayers
 from incognita.methods.safe import SAFE, _split
 from incognita.metrics import ranking_metrics
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import (
+from incognita.containers.needs import ExtraOutput
+from incognita.containers.outputs import ClassifierOutputs, Head
+from incognita.extraction.extra_outputs import (
     AdaScaleStep,
-    ExtraOutput,
     GramRows,
     InputStep,
     LogitsWithoutTopDirection,
@@ -16,7 +17,6 @@ from incognita.containers.needs import (
     Numerators,
     PerturbedLayers,
 )
-from incognita.containers.outputs import ClassifierOutputs, Head
 
 LAYERS = {"stem": 6, "stage1": 8, "stage2": 10}
 BOX_LAYERS = {"latent/rpn": 12, "shortcut/1": 6, "shortcut/2": 8}

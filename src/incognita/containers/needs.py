@@ -1,21 +1,23 @@
-"""What a method asks the one pass to record, and what it learns from."""
+"""The inputs a method declares: columns of the outputs, fitting data and extra outputs."""
 
-import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields
 from enum import Flag, auto
-from typing import ClassVar, Literal
+from typing import Any, ClassVar
 
 from torch import Tensor
 
+from incognita.errors import InvalidDataError
 from incognita.shapes import Float
 
 
 class Needs(Flag):
-    """What a method uses; join several with `|`.
+    """The inputs of a method; join several with `|`.
 
-    LOGITS, FEATURES, HEAD and LAYERS are columns of the outputs it scores. KNOWN means that it
-    learns from outputs of the known training set, LABELS that it uses their true classes, and
-    VALIDATION that it learns from held-out known outputs (and takes the training ones where there
+    LOGITS, FEATURES, HEAD and LAYERS are columns of the outputs it scores. KNOWN means that it is
+    fitted on outputs of the known training set, LABELS that it uses their true classes, and
+    VALIDATION that it is fitted on held-out known outputs (or on the training outputs where there
     are none). MEMBERS are the logits of several networks on the same images. LATENT and SHORTCUTS
     are layers of a detector, pooled over each box, under names that begin with `latent/` and
     `shortcut/`.
@@ -34,119 +36,85 @@ class Needs(Flag):
 
 
 @dataclass(frozen=True)
-class ExtraOutput:
-    """Something recorded in the pass beside logits, features and layers.
+class ExtraOutput(ABC):
+    """Columns recorded in the pass in addition to logits, features and layers.
 
-    Its columns are in `ClassifierOutputs.extra_outputs` under `f"{extra.key}/{column}"`.
-    `forwards` and `backwards` are its passes per image beyond the one for the logits.
+    A subclass is a frozen dataclass with a `record` method, in any file; a method that returns an
+    instance from `extra_outputs()` finds its columns in `ClassifierOutputs.extra_outputs` under
+    `f"{extra.key}/{column}"`. Ready-made ones are in `incognita.extraction.extra_outputs`.
+
+    Class attributes:
+        forwards: Forward passes per image beyond the one that computes the logits.
+        backwards: Backward passes per image.
+        min_layers: The number of layers a model must record.
+        needs_numerator: Whether the logits must be a quotient with a numerator.
+        of_boxes: Whether a row is a box of a detector; otherwise it is an image of a classifier.
     """
 
     forwards: ClassVar[int] = 0
     backwards: ClassVar[int] = 0
+    min_layers: ClassVar[int] = 0
+    of_boxes: ClassVar[bool] = False
+
+    @property
+    def needs_numerator(self) -> bool:
+        """Whether the logits must be a quotient with a numerator."""
+        return False
 
     @property
     def key(self) -> str:
-        """A name that differs whenever a value that changes the columns does."""
-        values = ",".join(f"{each.name}={getattr(self, each.name)}" for each in fields(self))
+        """A name that differs whenever a value that changes the columns does.
+
+        It identifies stored columns, so a class whose formula changes needs another name.
+        """
+        values = ",".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
         return f"{type(self).__name__}({values})"
 
-
-@dataclass(frozen=True)
-class GramRows(ExtraOutput):
-    """Row sums of the Gram matrices of each layer's map, of several orders.
-
-    Column `<layer>`: [n, powers, channels]. For a map F [channels, positions] and order p it is
-    the p-th root, with the sign kept, of the row sums of F^p F^pT, powers element by element.
-    """
-
-    powers: tuple[int, ...] = (1, 2, 3, 4, 5)
-
-
-@dataclass(frozen=True)
-class InputStep(ExtraOutput):
-    """Outputs after one signed-gradient step of the input that raises the model's confidence.
-
-    Columns `logits` [n, classes] and `features` [n, d] (where there is a head). The step goes up
-    the gradient of the objective: log of the largest softmax of logits / temperature
-    (`confidence`), the largest numerator of a network that has one (`numerator`); with the latter
-    the column `logits` holds the numerators h at the stepped input, not h / g. epsilon is in units
-    of pixels between 0 and 1, whatever normalization the model has.
-    """
-
-    forwards: ClassVar[int] = 1
-    backwards: ClassVar[int] = 1
-
-    epsilon: float
-    temperature: float = 1.0
-    objective: Literal["confidence", "numerator"] = "confidence"
-
-
-@dataclass(frozen=True)
-class AdaScaleStep(ExtraOutput):
-    """Features after a step that raises the largest logit on the pixels that matter least to it.
-
-    Column `features` [n, d]: x + epsilon * sign(gradient) on the `share` of input values whose
-    gradient is smallest, epsilon in the normalized units the network sees, as in the paper's code.
-    """
-
-    forwards: ClassVar[int] = 1
-    backwards: ClassVar[int] = 1
-
-    share: float = 0.05
-    epsilon: float = 0.5
-
-
-@dataclass(frozen=True)
-class LogitsWithoutTopDirection(ExtraOutput):
-    """Logits of the network when the largest singular direction of a layer's map is taken out.
-
-    Columns `last` and `previous` [n, classes]: of the last and of the one but last layer map.
-    """
-
-    forwards: ClassVar[int] = 2
-
-
-@dataclass(frozen=True)
-class PerturbedLayers(ExtraOutput):
-    """Layers of a detector, pooled over the boxes it found, after a step that confuses it.
-
-    Column `<layer>` [n, channels], of the same boxes in the same order as in the clean image. The
-    step is epsilon * sign(gradient), in pixels between 0 and 1, down the gradient of the log
-    softmax of the labels that were given (FGSM, with the detector's own labels as the truth).
-    """
-
-    forwards: ClassVar[int] = 1
-    backwards: ClassVar[int] = 1
-
-    epsilon: float = 8 / 255
-
-
-@dataclass(frozen=True)
-class Numerators(ExtraOutput):
-    """The numerators h of a network whose logits are h / g. Column `h`: [n, classes]."""
-
-
-@dataclass(frozen=True, eq=False)
-class MahalanobisStep(ExtraOutput):
-    """Pooled features of a layer after a step towards the nearest class mean of that layer.
-
-    Column `features` [n, channels]. The step goes down the gradient of the smallest squared
-    Mahalanobis distance to the class means. Can be recorded only after a method was fitted.
-    """
-
-    forwards: ClassVar[int] = 1
-    backwards: ClassVar[int] = 1
-
-    layer: str
-    means: Float[Tensor, "classes channels"]
-    precision: Float[Tensor, "channels channels"]
-    epsilon: float
-
     @property
-    def key(self) -> str:
-        """The layer, the step and a hash of the statistics."""
-        digest = hashlib.sha256()
-        for tensor in (self.means, self.precision):
-            digest.update(tensor.detach().double().contiguous().cpu().numpy().tobytes())
-        values = f"layer={self.layer},epsilon={self.epsilon},fit={digest.hexdigest()[:16]}"
-        return f"MahalanobisStep({values})"
+    def gradient_key(self) -> Hashable:
+        """What the input gradient depends on, or None where `record` uses no gradient.
+
+        Extra outputs with equal keys share one backward pass.
+        """
+        return None
+
+    def objective_values(self, base: Any) -> Float[Tensor, "n"]:
+        """Compute the numbers whose sum is differentiated with respect to the inputs.
+
+        Called only where `gradient_key` is not None, with the outputs of the plain forward pass.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has a gradient_key, but defines no objective_values."
+        )
+
+    @abstractmethod
+    def record(self, batch: Any) -> dict[str, Tensor]:
+        """Compute the columns of one batch, one row per image or box.
+
+        `batch` is a `ClassifierBatch`, or a `DetectorBatch` where `of_boxes`: inputs, outputs of
+        the plain forward pass, the gradient of `objective_values`, and further forward passes.
+        """
+
+    def check(self, *, name: str, layers: Sequence[str]) -> None:
+        """Raise an error if a model that records these layers cannot give the columns."""
+        if len(layers) < self.min_layers:
+            raise InvalidDataError(
+                f"{type(self).__name__} needs maps of at least {self.min_layers} layers, but "
+                f"{name} records {len(layers) or 'none'}. Name more when wrapping the model."
+            )
+
+    def missing_for(
+        self, *, n_layers: int, has_numerator: bool, rows_are_boxes: bool
+    ) -> str | None:
+        """Return what a model lacks for this extra output, or None if it can be recorded."""
+        if rows_are_boxes and not self.of_boxes:
+            what = "input gradients" if self.backwards else "layer maps"
+            return f"{what} of whole images, which are not recorded for boxes"
+        if self.of_boxes and not rows_are_boxes:
+            return "boxes of a detector"
+        if self.needs_numerator and not has_numerator:
+            return "a network whose logits are a quotient (wrap it with numerator=…)"
+        if n_layers < self.min_layers:
+            few = self.min_layers == 1
+            return "maps of an inner layer" if few else f"maps of {self.min_layers} inner layers"
+        return None

@@ -25,7 +25,7 @@ from incognita.evaluation.fit_and_score import ExtractionLog, FittedMethod, OnSt
 from incognita.evaluation.parts import check_classes
 from incognita.evaluation.select_methods import Capabilities
 from incognita.extraction.classifier_pass import identity_of_classifier
-from incognita.extraction.settings import CLASSIFIER_UNIT, Settings
+from incognita.extraction.settings import CLASSIFIER_LAYOUT, Settings
 from incognita.methods.ensembles import join_members
 from incognita.methods.method import Method
 from incognita.models.classifier import Classifier
@@ -168,7 +168,7 @@ class ClassifierTask:
             "weights": "+".join(identity["weights_hash"][:16] for identity in identities),
             "networks": identities,  # complete, as in the key of their outputs
             "precision": settings.precision,
-            "batch_size": settings.batch_size or CLASSIFIER_UNIT.batch_size,
+            "batch_size": settings.batch_size or CLASSIFIER_LAYOUT.batch_size,
         }
 
     def extractor(

@@ -50,7 +50,7 @@ from incognita.evaluation.gallery import draw_pictures, picture_folder
 from incognita.evaluation.parts import check_classes, test_sets
 from incognita.evaluation.select_methods import Capabilities, SelectedMethods
 from incognita.extraction.detector_pass import identity_of_detector
-from incognita.extraction.settings import DETECTOR_UNIT, Settings
+from incognita.extraction.settings import DETECTOR_LAYOUT, Settings
 from incognita.methods.method import Method
 from incognita.methods.per_head import PerHead, for_heads
 from incognita.models.detector import Detector, gives_features
@@ -334,7 +334,7 @@ class DetectorTask:
             "head": str(self.detector.head_kind),
             "confidence_policy": str(self.confidence_policy),
             "score_policy": str(self.score_policy),
-            "batch_size": settings.batch_size or DETECTOR_UNIT.batch_size,
+            "batch_size": settings.batch_size or DETECTOR_LAYOUT.batch_size,
         }
 
     def extractor(self, methods: Mapping[str, Method], on_step: OnStep | None) -> DetectorExtractor:

@@ -17,11 +17,10 @@ from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.evaluation.hyperparameter_search import SearchData, grid_extra_outputs, search
 from incognita.evaluation.parts import test_sets
-from incognita.extraction.extract import Extracted, extract, extract_boxes
-from incognita.extraction.settings import BrokenImage, PassCount, Settings
+from incognita.extraction.extract import Extracted, extract
+from incognita.extraction.settings import FailedImage, PassCount, Settings
 from incognita.extraction.store import OutputStore
 from incognita.methods.method import Method
-from incognita.models.detector import Detector
 from incognita.results.method_result import Cost, MethodKey, SearchRecord
 from incognita.results.score_tables import ScoredSet
 from incognita.shapes import Float64
@@ -39,7 +38,7 @@ class ExtractionLog:
     settings: Settings
     store: OutputStore | None = None
     on_progress: Progress | None = None
-    failed_images: list[tuple[str, BrokenImage]] = field(default_factory=list)
+    failed_images: list[tuple[str, FailedImage]] = field(default_factory=list)
     count: PassCount = PassCount(0, 0, 0)  # noqa: RUF009 - a tuple
     n_bytes: int = 0
 
@@ -53,8 +52,7 @@ class ExtractionLog:
         layers: bool = False,
     ) -> Any:
         """Return the outputs of a model on a data set; raise if no image could be used."""
-        run = extract_boxes if isinstance(model, Detector) else extract
-        extracted = run(
+        extracted = extract(
             model,
             dataset,
             extra_outputs=extra_outputs,

@@ -6,13 +6,7 @@ from typing import Any
 
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.calls import parse_call, split_calls
-from incognita.containers.needs import (
-    ExtraOutput,
-    GramRows,
-    LogitsWithoutTopDirection,
-    Needs,
-    Numerators,
-)
+from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
 from incognita.methods import list_methods, load_method
 from incognita.methods.method import Method
@@ -80,8 +74,15 @@ class Capabilities:
                 return words
         if needs & Needs.LABELS and (missing := self._missing_labels(needs)):
             return missing
-        extra_outputs = method.extra_outputs()
-        return next((why for extra in extra_outputs if (why := self._missing_extra(extra))), None)
+        missing = (
+            extra.missing_for(
+                n_layers=self.n_layers,
+                has_numerator=self.has_numerator,
+                rows_are_boxes=self.rows_are_boxes,
+            )
+            for extra in method.extra_outputs()
+        )
+        return next((why for why in missing if why is not None), None)
 
     def _has(self, flag: Needs) -> bool:
         if flag is Needs.LAYERS:
@@ -113,20 +114,6 @@ class Capabilities:
         if is_on_train or not self.available & Needs.VALIDATION:
             return None if "train" in self.labeled else "the classes of the training images"
         return None if "validation" in self.labeled else "the classes of the validation images"
-
-    def _missing_extra(self, extra: ExtraOutput) -> str | None:
-        if self.rows_are_boxes:
-            what = "back to the input" if extra.backwards else "with changed maps"
-            return f"a pass of its own {what}, which is made of images, not of boxes"
-        is_numerator = getattr(extra, "objective", "") == "numerator"
-        if (isinstance(extra, Numerators) or is_numerator) and not self.has_numerator:
-            return "a network whose logits are a quotient (wrap it with numerator=…)"
-        wanted = (
-            2 if isinstance(extra, LogitsWithoutTopDirection) else int(isinstance(extra, GramRows))
-        )
-        if self.n_layers >= wanted:
-            return None
-        return "maps of an inner layer" if wanted == 1 else f"maps of {wanted} inner layers"
 
 
 def select_methods(methods: Methods, capabilities: Capabilities) -> SelectedMethods:

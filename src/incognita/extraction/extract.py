@@ -1,82 +1,150 @@
-"""Runs a model over a dataset once and gives everything that was asked for."""
+"""Runs a model over a dataset once and returns every requested output."""
 
+import os
+import pickle
+import signal
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast, overload
+from weakref import WeakSet
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import nn
 
 from incognita.containers.boxes import Detections
-from incognita.containers.classes import Classes, Role
-from incognita.containers.dataset import Dataset
+from incognita.containers.dataset import ArrayDataset, Dataset
 from incognita.containers.needs import ExtraOutput
 from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
-from incognita.errors import InvalidDataError
-from incognita.extraction.classifier_pass import check_wanted
-from incognita.extraction.detector_pass import PLACE, check_boxes_wanted
-from incognita.extraction.image_loader import (
-    shard_rows,
-)
+from incognita.errors import InvalidDataError, WorkerError
+from incognita.extraction.classifier_pass import ClassifierExtraction
+from incognita.extraction.detector_pass import DetectorExtraction
 from incognita.extraction.settings import (
-    LAYERS,
-    OUTPUTS,
-    BrokenImage,
+    FailedImage,
     OutputRequest,
     PassCount,
     Settings,
     ShardJob,
+    ShardLayout,
 )
-from incognita.extraction.shards import JoinedShards, Progress, join
-from incognita.extraction.store import MemoryShards, OutputStore, StoredShards
-from incognita.extraction.workers import Task, run_in_workers
+from incognita.extraction.shards import Inputs, Loader, Progress, ShardRunner
+from incognita.extraction.store import MemoryShards, OutputStore, StoredShards, join
+from incognita.formats.images import load_image
 from incognita.models.classifier import Classifier
-from incognita.models.detector import Detector
+from incognita.models.detector import Detector, finds_objects
+from incognita.models.fingerprints import importable, source_of
+from incognita.models.wrap_detector import wrap_detector
 
 Outputs = TypeVar("Outputs")
+_MOST_THREADS = 8
+_TIMED_IMAGES = 16  # for comparing precisions
+_SHORTEST_CALL = 2e-3  # seconds; below that the overhead of a call hides its precision
+_SLOWER = 1.1  # bfloat16 is called slower from this ratio on
+_TIMED: WeakSet[nn.Module] = WeakSet()  # networks whose precisions were compared already
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Extracted(Generic[Outputs]):
-    """What one pass gave, and what it cost.
+    """The outputs of one pass and its cost.
 
     Args:
-        outputs: What was recorded of the images that could be used, in the order of the dataset.
+        outputs: Outputs of the usable images, in the order of the dataset.
         failed_images: The other images.
-        passes: How often the network was run; what was found in the store cost none.
+        passes: How often the network was run; outputs found in the store cost none.
         seconds: From the call to the outputs.
         n_bytes: Size of the columns.
-        n_images: How many images could be used.
+        n_images: Number of usable images.
     """
 
     outputs: Outputs
-    failed_images: tuple[BrokenImage, ...]
+    failed_images: tuple[FailedImage, ...]
     passes: PassCount
     seconds: float
     n_bytes: int
     n_images: int
 
+    def __repr__(self) -> str:
+        """Return one line: images, failures and cost."""
+        return (
+            f"Extracted({self.n_images:,} images, {len(self.failed_images):,} failed, "
+            f"{self.passes.forward:,} forward and {self.passes.backward:,} backward passes, "
+            f"{self.seconds:.1f} s)"
+        )
 
-def record(
-    task: Task,
-    outputs_of: Callable[[JoinedShards], Outputs],
-    store: OutputStore | None,
-    on_progress: Progress | None,
-) -> Extracted[Outputs]:
-    """Run what is missing and make outputs of everything, keeping the account."""
+
+@overload
+def extract(
+    model: Classifier,
+    dataset: Dataset,
+    *,
+    extra_outputs: Sequence[ExtraOutput] = (),
+    layers: bool = False,
+    settings: Settings = ...,
+    store: OutputStore | None = None,
+    on_progress: Progress | None = None,
+) -> Extracted[ClassifierOutputs]: ...
+
+
+@overload
+def extract(
+    model: Detector,
+    dataset: Dataset,
+    *,
+    extra_outputs: Sequence[ExtraOutput] = (),
+    layers: bool = False,
+    settings: Settings = ...,
+    store: OutputStore | None = None,
+    on_progress: Progress | None = None,
+) -> Extracted[DetectorOutputs]: ...
+
+
+def extract(
+    model: Classifier | Detector,
+    dataset: Dataset,
+    *,
+    extra_outputs: Sequence[ExtraOutput] = (),
+    layers: bool = False,
+    settings: Settings = Settings(),  # noqa: B008 - it is frozen
+    store: OutputStore | None = None,
+    on_progress: Progress | None = None,
+) -> Extracted[Any]:
+    """Record logits, features (and boxes) and all requested columns in one pass over the images.
+
+    The dataset is cut into shards, of 512 images for a classifier and 64 for a detector. With a
+    store every finished shard is kept, and a later call runs the network only for what is missing.
+    An image that cannot be read, or for which the network returns NaN or infinity, is listed in
+    `failed_images` and has no row.
+
+    Args:
+        model: The classifier or detector; it is left as it is.
+        dataset: The images.
+        extra_outputs: Columns to record in addition to logits and features.
+        layers: Whether to record the layers, pooled over each image or box.
+        settings: How to run the model.
+        store: Where to find and keep outputs.
+        on_progress: Called with the number of images after every batch, and for every shard found.
+    """
     start = perf_counter()
-    joined, passes = _record_shards(task, store, on_progress)
-    outputs = outputs_of(joined)
+    job = ExtractionJob(_task_of(model), dataset, _request(extra_outputs, layers=layers), settings)
+    job.task.check(job.request, settings)
+    with tempfile.TemporaryDirectory(prefix="incognita-") as temporary:
+        if store is None and settings.workers > 1:
+            store = OutputStore(Path(temporary))
+        shards = job.open(store)
+        passes = _run_missing(job, shards, on_progress or (lambda _: None))
+        joined = join(shards, job.n_shards, list(job.request))
     return Extracted(
-        outputs,
-        tuple(
-            BrokenImage(task.dataset.image_ids[k], why) for k, why in joined.failed_images.items()
-        ),
+        job.task.outputs(dataset, job.request, joined),
+        tuple(FailedImage(dataset.image_ids[k], why) for k, why in joined.failed_images.items()),
         passes,
         perf_counter() - start,
         joined.n_bytes,
@@ -84,182 +152,284 @@ def record(
     )
 
 
-def _record_shards(
-    task: Task, store: OutputStore | None, on_progress: Progress | None
-) -> tuple[JoinedShards, PassCount]:
-    """Give every column of every image, running the model only for what the store lacks."""
-    with tempfile.TemporaryDirectory(prefix="incognita-") as temporary:
-        if store is None and task.settings.workers > 1:
-            store = OutputStore(Path(temporary))
-        shards = task.shards(store)
-        passes = _run_missing(task, shards, on_progress or (lambda _: None))
-        return join(shards, task.n_shards, list(task.wanted)), passes
+def _task_of(model: Classifier | Detector) -> ClassifierExtraction | DetectorExtraction:
+    return (
+        DetectorExtraction(model)
+        if finds_objects(model)
+        else ClassifierExtraction(cast(Classifier, model))
+    )
+
+
+def _request(extra_outputs: Sequence[ExtraOutput], *, layers: bool) -> OutputRequest:
+    for extra in extra_outputs:
+        if not isinstance(extra, ExtraOutput):
+            raise InvalidDataError(
+                f"Expected extra outputs, got {extra!r:.80}. Use instances of ExtraOutput."
+            )
+    unique = {extra.key: extra for extra in extra_outputs}
+    return OutputRequest(layers=layers, extra_outputs=tuple(unique.values()))
+
+
+@dataclass(frozen=True, eq=False)
+class ExtractionJob:
+    """What every process needs to know to run shards."""
+
+    task: ClassifierExtraction | DetectorExtraction
+    dataset: Dataset
+    request: OutputRequest
+    settings: Settings
+
+    @property
+    def layout(self) -> ShardLayout:
+        """Images per shard and per call of the network."""
+        layout = self.task.layout
+        return layout._replace(batch_size=self.settings.batch_size or layout.batch_size)
+
+    @property
+    def n_shards(self) -> int:
+        """Number of shards of the dataset."""
+        return self.layout.n_shards(len(self.dataset.image_ids))
+
+    def open(self, store: OutputStore | None) -> StoredShards | MemoryShards:
+        """Open the place where the shards are or will be."""
+        if store is None:
+            return MemoryShards()
+        name, identity = self.task.model.name, self.task.identity()
+        return store.open(name, identity, self.dataset, self.settings, self.layout)
+
+    def loader(self, layout: ShardLayout) -> Loader:
+        """Build the loader of this process."""
+        threads = max(1, min(_MOST_THREADS, n_cores()) // self.settings.workers)
+        is_cuda = torch.device(self.settings.device).type == "cuda"
+        return Loader(self.dataset, self.task.model.preprocess, layout, threads, pin=is_cuda)
+
+    def runner(self, turn: AbstractContextManager[object] | None = None) -> ShardRunner:
+        """Build the runner of shards in this process."""
+        model = self.task.start(self.settings)
+        return ShardRunner(model, self.loader(self.layout), self.request, turn or nullcontext())
 
 
 def _run_missing(
-    task: Task, shards: StoredShards | MemoryShards, on_progress: Progress
+    job: ExtractionJob, shards: StoredShards | MemoryShards, on_progress: Progress
 ) -> PassCount:
-    jobs = []
-    n_images = len(task.dataset.image_ids)
-    for index in range(task.n_shards):
-        missing = frozenset(group for group in task.wanted if not shards.has(index, group))
+    pending = []
+    for index in range(job.n_shards):
+        missing = frozenset(group for group in job.request if not shards.has(index, group))
         if missing:
-            jobs.append(ShardJob(index, missing))
+            pending.append(ShardJob(index, missing))
         else:
-            on_progress(len(shard_rows(index, n_images, task.unit)))
-    if not jobs:
+            on_progress(len(job.layout.rows(index, len(job.dataset.image_ids))))
+    if not pending:
         return PassCount()
-    if isinstance(shards, StoredShards) and task.settings.workers > 1:
-        return run_in_workers(task, shards, jobs, on_progress)
-    runner = task.runner()
+    _warn_if_bfloat16_is_slow(job)
+    if isinstance(shards, StoredShards) and job.settings.workers > 1:
+        return run_in_workers(job, shards, pending, on_progress)
+    runner = job.runner()
     try:
-        runner.run(jobs, shards.write, on_progress)
+        runner.run(pending, shards.write, on_progress)
     finally:
-        runner.network.close()
-    return runner.network.passes
+        runner.model.close()
+    return runner.model.passes
 
 
-_LARGEST_DRIFT = 0.01  # pixels between boxes that two runs call the same
+def _warn_if_bfloat16_is_slow(job: ExtractionJob) -> None:
+    """Compare both precisions on the first images: CPUs without bfloat16 units emulate it."""
+    settings, module = job.settings, job.task.model.module
+    is_cpu = torch.device(settings.device).type == "cpu"
+    if settings.precision != "bfloat16" or not is_cpu or module in _TIMED:
+        return
+    _TIMED.add(module)
+    n = min(_TIMED_IMAGES, len(job.dataset.image_ids))
+    with closing(job.loader(ShardLayout(n, n)).batches([ShardJob(0, frozenset())])) as batches:
+        batch = next(batches)
+    if batch.inputs is None:
+        return
+    full, half = (_seconds_per_call(job, batch.inputs, name) for name in ("float32", "bfloat16"))
+    if full > _SHORTEST_CALL and half > _SLOWER * full:
+        warnings.warn(
+            f"{job.task.model.name} takes {half / full:.1f} times as long in bfloat16 as in "
+            f"float32 on this CPU. Use precision float32, unless bfloat16 is what you study.",
+            stacklevel=4,  # the caller of `extract`
+        )
 
 
-def extract_boxes(
-    detector: Detector,
-    dataset: Dataset,
-    *,
-    extra_outputs: Sequence[ExtraOutput] = (),
-    layers: bool = False,
-    settings: Settings = Settings(),  # noqa: B008 - it is frozen
-    store: OutputStore | None = None,
-    on_progress: Callable[[int], None] | None = None,
-) -> Extracted[DetectorOutputs]:
-    """Record boxes, logits, features and whatever else is asked for, in one pass over the images.
+def _seconds_per_call(job: ExtractionJob, inputs: Inputs, precision: Any) -> float:
+    """Time a forward pass of a few images; zero where it fails, which the run will report."""
+    model, seconds = job.task.start(replace(job.settings, precision=precision)), []
+    try:
+        for _ in range(3):
+            start = perf_counter()
+            model.record(inputs, OutputRequest())
+            seconds.append(perf_counter() - start)
+    except Exception:  # whatever a model may raise
+        return 0.0
+    finally:
+        model.close()
+    return min(seconds)
 
-    The dataset is cut into shards of 64 images. With a store each finished shard is kept, and a
-    later call runs the network only for what is missing. An image that cannot be read, or for
-    which the network gives no finite number, is listed in `failed_images` and left out.
 
-    Args:
-        detector: What is run; it is left as it is.
-        dataset: The images.
-        extra_outputs: What to record beside boxes, logits and features.
-        layers: Whether to record the detector's layers, pooled over each box.
-        settings: How to run it.
-        store: Where to find and keep outputs.
-        on_progress: Is told the number of images after every batch, and of every shard found.
+def n_cores() -> int:
+    """Return the number of cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_in_workers(
+    job: ExtractionJob, shards: StoredShards, pending: Sequence[ShardJob], on_progress: Progress
+) -> PassCount:
+    """Deal shards out to local processes; each takes the next one when it is free.
+
+    The bytes are those of one process. Sums of floats depend on how many threads share them: on
+    one machine ResNet-18, ViT, Swin, MobileNet and VGG all gave other bytes with 4 threads than
+    with 1, mostly in gradients and in the last, smaller batch. So a batch is always computed by as
+    many threads as torch has in the parent. To share the cores, processes take turns: no more
+    batches are computed at once than there are cores for. By default torch has a thread per core,
+    one batch is computed at a time, and the other processes read images meanwhile; with torch set
+    to one thread, as many batches are computed at once as there are workers.
     """
-    unique = {extra.key: extra for extra in extra_outputs}
-    wanted = OutputRequest(layers=layers, extra_outputs=tuple(unique.values()))
-    check_boxes_wanted(detector, wanted, settings)
-    task = Task(detector, dataset, wanted, settings)
-    return record(task, partial(_detector_outputs, detector, dataset, wanted), store, on_progress)
-
-
-def classes_of(detector: Detector) -> Classes:
-    """Give the detector's classes, all of them known.
-
-    A name that comes again gets its place behind it: COCO's detectors have several "N/A".
-    """
-    given = list(detector.class_names)
-    names = [name if given.index(name) == k else f"{name} ({k})" for k, name in enumerate(given)]
-    return Classes(tuple(names), (Role.KNOWN,) * len(names))
-
-
-def _detector_outputs(
-    detector: Detector, dataset: Dataset, wanted: OutputRequest, joined: JoinedShards
-) -> DetectorOutputs:
-    image_ids = [str(dataset.image_ids[row]) for row in joined.rows]
-    columns = joined.columns[OUTPUTS] if joined.rows else _no_columns(detector)
-    found = {name: column.numpy() for name, column in columns.items()}
-    classes = classes_of(detector)
-    offsets = np.concatenate([[0], np.cumsum(joined.counts, dtype=np.int64)])
-    detections = Detections(image_ids, offsets.astype(np.int64), classes=classes, **found)
-    groups = {group: _same_boxes(joined.columns[group], found["xyxy"]) for group in wanted}
-    extra_outputs = {
-        f"{extra.key}/{name}": column
-        for extra in wanted.extra_outputs
-        for name, column in groups[extra.key].items()
-    }
-    return DetectorOutputs(
-        detections, detector.heads, groups.get(LAYERS) or None, extra_outputs or None
-    )
-
-
-def _same_boxes(columns: Mapping[str, Tensor], xyxy: np.ndarray) -> dict[str, Tensor]:
-    """Give the columns of a group, if they are of the boxes we have."""
-    if PLACE in columns and len(xyxy):
-        drift = (columns[PLACE] - torch.from_numpy(xyxy)).abs().max()
-        if float(drift) > _LARGEST_DRIFT:
-            raise InvalidDataError(
-                "Stored outputs disagree on where the boxes are: they were recorded on machines "
-                "that compute differently; name another folder for the outputs."
+    context = get_context("spawn")
+    is_cuda = torch.device(job.settings.device).type == "cuda"
+    at_once = max(1, n_cores() // torch.get_num_threads())
+    # the GPU schedules by itself
+    turns = context.Semaphore(job.settings.workers if is_cuda else at_once)
+    source, pickled = source_of(job.task.model), _pickled(job)
+    shared = (source, pickled, shards, list(pending), context.Value("q", 0), turns)
+    workers: dict[Connection, SpawnProcess] = {}
+    try:
+        for _ in range(min(job.settings.workers, len(pending))):
+            reader, writer = context.Pipe(duplex=False)
+            process = context.Process(
+                target=_work, args=(*shared, torch.get_num_threads(), writer), daemon=True
             )
-    return {name: column for name, column in columns.items() if name != PLACE}
+            workers[reader] = process
+            with _interrupts_blocked():
+                process.start()
+            writer.close()  # so that the end of the process is the end of the pipe
+        return _listen(workers, on_progress)
+    finally:
+        for process in workers.values():
+            if process.pid is not None:  # it was started
+                process.terminate()
+                process.join()
 
 
-def _no_columns(detector: Detector) -> dict[str, Tensor]:
-    """Give the columns of no image."""
-    n = len(detector.class_names)
-    widths = [head.weight.shape[1] for head in detector.heads]
-    none = torch.zeros(0)
-    columns = {"xyxy": torch.zeros(0, 4), "confidence": none, "logits": torch.zeros(0, n)}
-    if widths:
-        columns["features"] = torch.zeros(0, max(widths))
-    whole = torch.zeros(0, dtype=torch.int64)
-    return columns | dict.fromkeys(("class_ids", "source_index", "head_index"), whole)
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Start a process so that Ctrl-C is left to its parent, even while it still imports torch.
+
+    Interrupts are blocked, which a process inherits, and not ignored: here one would be lost.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def extract(
-    classifier: Classifier,
-    dataset: Dataset,
-    *,
-    extra_outputs: Sequence[ExtraOutput] = (),
-    layers: bool = False,
-    settings: Settings = Settings(),  # noqa: B008 - it is frozen
-    store: OutputStore | None = None,
-    on_progress: Callable[[int], None] | None = None,
-) -> Extracted[ClassifierOutputs]:
-    """Record logits, features and whatever else is asked for, in one pass over the images.
+def _listen(workers: dict[Connection, SpawnProcess], on_progress: Progress) -> PassCount:
+    passes, open_pipes = PassCount(), set(workers)
+    while open_pipes:
+        for pipe in wait(list(open_pipes)):
+            assert isinstance(pipe, Connection)
+            try:
+                message = pipe.recv()
+            except (EOFError, OSError):
+                workers[pipe].join()
+                raise WorkerError(
+                    f"A worker process died with exit code {workers[pipe].exitcode}, perhaps for "
+                    f"lack of memory. Finished shards are kept; start again with fewer workers."
+                ) from None
+            if isinstance(message, int):
+                on_progress(message)
+            elif isinstance(message, PassCount):
+                passes = passes.plus(message)
+                open_pipes.discard(pipe)
+            elif isinstance(message, InvalidDataError):  # as it would be raised here
+                raise message
+            else:
+                raise WorkerError(
+                    f"A worker process failed with {message}. Finished shards are kept; start "
+                    f"again when this is corrected."
+                )
+    return passes
 
-    The dataset is cut into shards of 512 images. With a store each finished shard is kept, and a
-    later call runs the network only for what is missing. An image that cannot be read, or for
-    which the network gives no finite number, is listed in `failed_images` and has no row.
+
+def _work(
+    source: Path | None,
+    pickled: bytes,
+    shards: StoredShards,
+    pending: Sequence[ShardJob],
+    counter: Any,
+    turns: Any,
+    n_threads: int,
+    pipe: Connection,
+) -> None:
+    """Run in a worker process until no shard is left."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it and ends its workers
+    torch.set_num_threads(n_threads)
+    try:
+        with importable(source):  # a class of the model may be defined there
+            runner = pickle.loads(pickled).runner(turns)
+        runner.run(_dealt(pending, counter), shards.write, pipe.send)
+        pipe.send(runner.model.passes)
+    except InvalidDataError as error:
+        pipe.send(InvalidDataError(str(error)))
+    except Exception as error:
+        pipe.send(" ".join(f"{type(error).__name__}: {error}".split()))
+
+
+def _dealt(pending: Sequence[ShardJob], counter: Any) -> Iterator[ShardJob]:
+    parent = parent_process()
+    while parent is None or parent.is_alive():  # an orphan stops
+        with counter.get_lock():
+            place = counter.value
+            counter.value += 1
+        if place >= len(pending):
+            return
+        yield pending[place]
+
+
+def _pickled(job: ExtractionJob) -> bytes:
+    try:
+        return pickle.dumps(job)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InvalidDataError(
+            f"The model or the dataset cannot be sent to worker processes ({error}). Define its "
+            f"functions at the top of a module, or use workers=1."
+        ) from error
+
+
+def detect(model: Any, images: Any) -> Detections:
+    """Detect objects in a few images, with the logits and features behind every box.
+
+    `xyxy`, `confidence`, `class_ids` (places in `classes.names`) are those of the library;
+    `logits`, `features`, `background` and `source_index` come in addition. Boxes of image k are
+    the rows `offsets[k]` to `offsets[k + 1]`.
 
     Args:
-        classifier: What is run; it is left as it is.
-        dataset: The images.
-        extra_outputs: What to record beside logits and features.
-        layers: Whether to record the pooled maps of the classifier's layers.
-        settings: How to run it.
-        store: Where to find and keep outputs.
-        on_progress: Is told the number of images after every batch, and of every shard found.
+        model: A detector from `wrap_detector`, or a network that it accepts.
+        images: One image or several: a path, an RGB array [height, width, 3] of uint8, or a
+            PIL image.
     """
-    unique = {extra.key: extra for extra in extra_outputs}
-    wanted = OutputRequest(layers=layers, extra_outputs=tuple(unique.values()))
-    check_wanted(wanted, layers=classifier.layers, name=classifier.name)
-    task = Task(classifier, dataset, wanted, settings)
-    return record(
-        task, partial(_classifier_outputs, classifier, dataset, wanted), store, on_progress
-    )
+    detector = model if finds_objects(model) else wrap_detector(model)
+    several = images if isinstance(images, list | tuple) else [images]
+    ids = [_name(image, place) for place, image in enumerate(several)]
+    ids = [name if ids.count(name) == 1 else f"{name}#{k}" for k, name in enumerate(ids)]
+    dataset = ArrayDataset("images", tuple(ids), [_pixels(image) for image in several])
+    extracted = extract(detector, dataset)
+    if extracted.failed_images:
+        first = extracted.failed_images[0]
+        raise InvalidDataError(f"Image {first.image_id} failed: {first.reason}.")
+    return extracted.outputs.detections
 
 
-def _classifier_outputs(
-    classifier: Classifier, dataset: Dataset, wanted: OutputRequest, joined: JoinedShards
-) -> ClassifierOutputs:
-    if not joined.rows:
-        return ClassifierOutputs.empty(len(classifier.class_names), classifier.head)
-    rows = list(joined.rows)
-    labels = None if dataset.labels is None else torch.as_tensor(dataset.labels[rows]).long()
-    extra_outputs: dict[str, Tensor] = {
-        f"{extra.key}/{name}": column
-        for extra in wanted.extra_outputs
-        for name, column in joined.columns[extra.key].items()
-    }
-    return ClassifierOutputs(
-        tuple(dataset.image_ids[row] for row in rows),
-        joined.columns[OUTPUTS]["logits"],
-        joined.columns[OUTPUTS].get("features"),
-        labels,
-        classifier.head,
-        joined.columns.get(LAYERS),
-        extra_outputs or None,
-    )
+def _name(image: Any, place: int) -> str:
+    return str(image) if isinstance(image, str | PathLike) else str(place)
+
+
+def _pixels(image: Any) -> np.ndarray:
+    if isinstance(image, str | PathLike):
+        return load_image(Path(image))
+    return image if isinstance(image, np.ndarray) else np.asarray(image.convert("RGB"))

@@ -1,4 +1,4 @@
-"""Maps of a detector's layers, pooled over the boxes it found."""
+"""Statistics of layer maps: means over an image or a box, Gram matrices, singular directions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,11 +8,11 @@ from torch import Tensor
 from incognita.errors import InvalidDataError
 from incognita.shapes import Float, Int
 
-_POOLED_AT_ONCE = 16  # images; new memory for a whole bfloat16 map as float32 costs 5 x the mean
+_POOLED_AT_ONCE = 16  # images; bounds the float32 copy of a bfloat16 map
 
 
 def channels_by_positions(layer_map: Tensor) -> Float[Tensor, "n channels positions"]:
-    """Give the map of a layer as one matrix per image.
+    """Return the map of a layer as one matrix per image.
 
     >>> channels_by_positions(torch.zeros(2, 5, 3, 3)).shape  # a convolution
     torch.Size([2, 5, 9])
@@ -26,8 +26,8 @@ def channels_by_positions(layer_map: Tensor) -> Float[Tensor, "n channels positi
     if layer_map.ndim == 2:  # a layer of a perceptron: one position
         return layer_map.unsqueeze(2)
     raise InvalidDataError(
-        f"The map of a layer must be [n, channels, height, width], [n, tokens, channels] or "
-        f"[n, channels], but one of shape {list(layer_map.shape)} came; choose other layers."
+        f"Expected the map of a layer as [n, channels, height, width], [n, tokens, channels] or "
+        f"[n, channels], got shape {list(layer_map.shape)}. Choose other layers."
     )
 
 
@@ -67,7 +67,7 @@ def gram_rows(layer_map: Tensor, powers: Sequence[int]) -> Float[Tensor, "n powe
 
 
 def _raised(values: Tensor, power: int) -> Tensor:
-    """Raise to a whole power by squaring, several times as fast as `pow`."""
+    """Raise to an integer power by repeated squaring."""
     if power == 1:
         return values
     even = _raised(values, power // 2).square()
@@ -75,7 +75,7 @@ def _raised(values: Tensor, power: int) -> Tensor:
 
 
 def without_largest_direction(layer_map: Tensor) -> Tensor:
-    r"""Take the largest singular direction out of each map: $F - s_1 u_1 v_1^T$.
+    r"""Remove the largest singular direction of each map: $F - s_1 u_1 v_1^T$.
 
     The direction is the top eigenvector of the smaller of $F^T F$ and $F F^T$, in float64: at
     7 x 7 positions that is a 49 x 49 problem whatever the number of channels, and exact, where
@@ -87,7 +87,7 @@ def without_largest_direction(layer_map: Tensor) -> Tensor:
     matrices = channels_by_positions(layer_map).double()
     is_wide = matrices.shape[1] < matrices.shape[2]
     sides = matrices.mT if is_wide else matrices  # [n, long, short]
-    # an image that already is not finite has no row in the end, but must not stop the others
+    # an image that is not finite fails later, but must not stop the others here
     products = torch.nan_to_num(sides.mT @ sides)
     direction = torch.linalg.eigh(products).eigenvectors[..., -1:]
     rest: Tensor = sides - (sides @ direction) @ direction.mT
@@ -118,7 +118,7 @@ def pool_boxes(
     """
     boxes = torch.cat(list(rois))
     images = torch.cat(
-        [torch.full((len(each),), k, device=each.device) for k, each in enumerate(rois)]
+        [torch.full((len(part),), k, device=part.device) for k, part in enumerate(rois)]
     )
     return {name: _pool(levels, boxes, images, input_size) for name, levels in maps.items()}
 
@@ -144,8 +144,7 @@ def _aligned(
     """Average a map over boxes: RoIAlign and the mean of its cells as one product of matrices.
 
     Samples lie on a grid, and bilinear interpolation is a product of one weight per row and one
-    per column. So is the mean of all samples: nothing of size cells x channels is ever made, and
-    it takes a small part of the time of `torchvision.ops.roi_align`.
+    per column. So is the mean of all samples: nothing of size cells x channels is ever made.
     """
     height, width = layer_map.shape[-2:]
     rows = _sample_weights(boxes[:, 1], boxes[:, 3], height)
@@ -161,7 +160,7 @@ def _aligned(
 def _sample_weights(
     start: Float[Tensor, "boxes"], stop: Float[Tensor, "boxes"], size: int
 ) -> Float[Tensor, "boxes size"]:
-    """Say how much each place of an axis counts in the mean of a box's samples.
+    """Compute the weight of each position of an axis in the mean of a box's samples.
 
     Samples as RoIAlign takes them, `aligned`: evenly spaced, half a cell off the corners; one
     beyond the map by a whole cell counts as zero, one at its rim as the rim.
@@ -185,15 +184,15 @@ def _levels_of(
 ) -> Int[Tensor, "boxes"]:
     """Choose the level of a pyramid for each box, large boxes on coarse levels.
 
-    k = floor(4 + log2(side / 224)) is the level whose stride is 2^k; of the levels there are the
-    one with the nearest stride is taken.
+    k = floor(4 + log2(side / 224)) is the level whose stride is 2^k; the available level with the
+    nearest stride is chosen.
     """
     if len(levels) == 1:
         return torch.zeros(len(boxes), dtype=torch.long, device=boxes.device)
     height, width = input_size
     sides = ((boxes[:, 2:] - boxes[:, :2]).clamp_min(0) * boxes.new_tensor([width, height])).prod(1)
-    wanted = torch.floor(
+    level = torch.floor(
         _CANONICAL_LEVEL + torch.log2(sides.sqrt().clamp_min(1e-6) / _CANONICAL_SIDE)
     )
-    strides = boxes.new_tensor([height / each.shape[-2] for each in levels])
-    return (wanted[:, None] - torch.log2(strides)[None, :]).abs().argmin(dim=1)
+    strides = boxes.new_tensor([height / layer_map.shape[-2] for layer_map in levels])
+    return (level[:, None] - torch.log2(strides)[None, :]).abs().argmin(dim=1)

@@ -1,7 +1,7 @@
-"""What one extraction is asked for, and what it writes down for a shard."""
+"""How to run a model and which columns to record."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
@@ -20,15 +20,15 @@ _LONGEST_PROBLEM = 120
 class Settings:
     """How the network is run.
 
-    The batch size and the precision go into the key of stored outputs, because arithmetic may
-    depend on them; where and by how many processes it is done does not.
+    The batch size and the precision are part of the key of stored outputs, because the arithmetic
+    may depend on them; the device and the number of processes are not.
 
     Args:
-        batch_size: Images per call of the network; by default 128 of a classifier and 1 of a
-            detector, whose images seldom have one size.
-        precision: "bfloat16" runs matrix work in half the bits; what is recorded is float32.
-        device: As torch names it: "cpu", "cuda", "cuda:1", "mps", "xpu".
-        workers: Local processes; 1 stands for this one.
+        batch_size: Images per call of the network; by default 128 for a classifier and 1 for a
+            detector, whose images rarely share one size.
+        precision: "bfloat16" runs the network in half the bits; recorded columns are float32.
+        device: A torch device: "cpu", "cuda", "cuda:1", "mps", "xpu".
+        workers: Local processes; 1 runs in the current process.
     """
 
     batch_size: int | None = None
@@ -40,25 +40,12 @@ class Settings:
         for name in ("batch_size", "workers"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InvalidDataError(f"{name} must be at least 1, but {value} came.")
+                raise InvalidDataError(f"Expected {name} of at least 1, got {value}.")
         _check_device(self.device)
         if self.precision not in ("float32", "bfloat16"):
             raise InvalidDataError(
-                f"precision must be float32 or bfloat16, but {self.precision!r} came."
+                f"Expected precision float32 or bfloat16, got {self.precision!r}."
             )
-
-
-class ShardLayout(NamedTuple):
-    """How a kind of model is run by default: images per shard and per call."""
-
-    shard_size: int
-    batch_size: int
-
-
-CLASSIFIER_UNIT = ShardLayout(512, 128)
-DETECTOR_UNIT = ShardLayout(
-    64, 1
-)  # a box may carry thousands of numbers, and an image a hundred boxes
 
 
 def _check_device(name: str) -> None:
@@ -66,21 +53,48 @@ def _check_device(name: str) -> None:
         device = torch.device(name)
     except RuntimeError as error:
         raise InvalidDataError(
-            f"No device is called {name!r}; choose cpu, cuda or cuda:1."
+            f"No device is called {name!r}. Choose cpu, cuda or cuda:1."
         ) from error
     if device.type not in DEVICES:
         raise InvalidDataError(
-            f"Networks cannot be run on {name!r}; choose a device of {', '.join(DEVICES)}."
+            f"Networks cannot be run on {name!r}. Choose a device of {', '.join(DEVICES)}."
         )
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise InvalidDataError(f"{name} was asked for, but torch finds no GPU here; choose cpu.")
+        raise InvalidDataError(f"Device {name!r} needs a GPU, but torch finds none. Choose cpu.")
     try:
-        (torch.ones(1, device=device) + 1).item()  # a name may be known and nothing behind it
-    except Exception as error:  # each kind of device fails in its own way
+        (torch.ones(1, device=device) + 1).item()  # torch may know the name without a device
+    except Exception as error:  # the error type depends on the kind of device
         problem = " ".join(str(error).split())[:_LONGEST_PROBLEM]
         raise InvalidDataError(
-            f"{name} was asked for, but torch cannot compute on it here ({problem}); choose cpu."
+            f"torch cannot compute on device {name!r} here ({problem}). Choose cpu."
         ) from error
+
+
+class ShardLayout(NamedTuple):
+    """Images per shard and per call of the network.
+
+    >>> layout = ShardLayout(512, 128)
+    >>> layout.n_shards(0), layout.n_shards(512), layout.n_shards(513)
+    (0, 1, 2)
+    >>> layout.rows(1, 600)
+    range(512, 600)
+    """
+
+    shard_size: int
+    batch_size: int
+
+    def n_shards(self, n_images: int) -> int:
+        """Return the number of shards of a dataset."""
+        return -(-n_images // self.shard_size)
+
+    def rows(self, index: int, n_images: int) -> range:
+        """Return the places of a shard's images in the dataset."""
+        return range(index * self.shard_size, min((index + 1) * self.shard_size, n_images))
+
+
+CLASSIFIER_LAYOUT = ShardLayout(512, 128)
+# small shards: an image may have a hundred boxes, and a box thousands of numbers
+DETECTOR_LAYOUT = ShardLayout(64, 1)
 
 
 class PassCount(NamedTuple):
@@ -97,13 +111,13 @@ class PassCount(NamedTuple):
     backward: int = 0
 
     def plus(self, other: "PassCount") -> "PassCount":
-        """Give the sum, field by field."""
+        """Return the sum, field by field."""
         return PassCount(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True)
-class BrokenImage:
-    """An image that has no row, and why."""
+class FailedImage:
+    """An image without a row, and the reason."""
 
     image_id: str
     reason: str
@@ -111,7 +125,7 @@ class BrokenImage:
 
 @dataclass(frozen=True)
 class OutputRequest:
-    """The column groups to record: each is stored, found and made anew on its own.
+    """The column groups to record; each group is stored, found and recorded again on its own.
 
     >>> list(OutputRequest(layers=True))
     ['outputs', 'layers']
@@ -122,7 +136,7 @@ class OutputRequest:
     extra_outputs: tuple[ExtraOutput, ...] = ()
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names of the groups."""
+        """Iterate over the names of the groups."""
         if self.outputs:
             yield OUTPUTS
         if self.layers:
@@ -130,33 +144,40 @@ class OutputRequest:
         yield from (extra.key for extra in self.extra_outputs)
 
     def only(self, groups: frozenset[str]) -> "OutputRequest":
-        """Keep some of the groups."""
+        """Return a request for some of the groups."""
         return OutputRequest(
             self.outputs and OUTPUTS in groups,
             self.layers and LAYERS in groups,
             tuple(extra for extra in self.extra_outputs if extra.key in groups),
         )
 
+    def named(self, groups: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """Return the columns of the extra outputs under `f"{extra.key}/{column}"`."""
+        return {
+            f"{extra.key}/{name}": column
+            for extra in self.extra_outputs
+            for name, column in groups[extra.key].items()
+        }
+
+    def check(self, *, name: str, layers: tuple[str, ...], of_boxes: bool) -> None:
+        """Raise an error if a model that records these layers cannot give what is requested."""
+        if self.layers and not layers:
+            raise InvalidDataError(
+                f"Layers were requested, but {name} records none. Name some when wrapping the "
+                f"model."
+            )
+        for extra in self.extra_outputs:
+            if extra.of_boxes != of_boxes:
+                rows = ("images", "boxes") if of_boxes else ("boxes", "images")
+                raise InvalidDataError(
+                    f"{type(extra).__name__} is recorded for {rows[0]}, but the rows of {name} "
+                    f"are {rows[1]}."
+                )
+            extra.check(name=name, layers=layers)
+
 
 class ShardJob(NamedTuple):
-    """A shard of which some groups are missing."""
+    """A shard and the groups that are missing in it."""
 
     shard: int
     groups: frozenset[str]
-
-
-@dataclass(frozen=True, eq=False)
-class ShardGroup:
-    """One column group of one shard.
-
-    Args:
-        rows: Places in the dataset of the images that have a row, rising.
-        columns: Their rows; a group of which every image is broken has no column.
-        failed_images: Why the image at a place has no row.
-        counts: How many rows each image has in the columns; None where each has one.
-    """
-
-    rows: tuple[int, ...]
-    columns: Mapping[str, Tensor]
-    failed_images: Mapping[int, str] = field(default_factory=dict)
-    counts: tuple[int, ...] | None = None

@@ -1,277 +1,349 @@
-"""The loop: shards in, recorded column groups out."""
+"""The loop: images are read in threads, run through a model, and committed shard by shard."""
 
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field
-from math import prod
-from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from incognita.errors import IncognitaError, InvalidDataError
-from incognita.extraction.image_loader import (
-    LONGEST_REASON,
-    Inputs,
-    LoadedBatch,
-    Loader,
+from incognita.containers.dataset import Dataset
+from incognita.containers.needs import ExtraOutput
+from incognita.errors import IncognitaError
+from incognita.extraction.settings import (
+    OutputRequest,
+    PassCount,
+    Settings,
+    ShardJob,
+    ShardLayout,
 )
-from incognita.extraction.settings import OutputRequest, PassCount, ShardGroup, ShardJob
-from incognita.extraction.store import MemoryShards, StoredShards
+from incognita.extraction.store import Columns, ShardGroup
+from incognita.models.detector import PreprocessedImage
 
-JOINED_IN_MEMORY = 2**30  # bytes of a column; a larger one lies in a file that memory can forget
-Counts = dict[int, int]  # rows of each image that is there
-
-
-@dataclass(frozen=True, eq=False)
-class JoinedShards:
-    """The images of all shards that every group has, and how many rows each of them has."""
-
-    rows: tuple[int, ...]
-    counts: tuple[int, ...]
-    columns: Mapping[str, Mapping[str, Tensor]]
-    failed_images: Mapping[int, str]
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of the columns."""
-        return sum(c.nbytes for columns in self.columns.values() for c in columns.values())
-
-
-def join(shards: StoredShards | MemoryShards, n: int, groups: list[str]) -> JoinedShards:
-    """Load and join `n` shards of several groups.
-
-    Memory beyond the result is that of one shard, and a result beyond `JOINED_IN_MEMORY` lies in
-    an unnamed file beside the shards: 1.28 million rows of 2048 features take 10 GB of disk.
-    """
-    kept = [_in_all([shards.rows(index, group) for group in groups]) for index in range(n)]
-    failed_images: dict[int, str] = {}
-    columns: dict[str, dict[str, Tensor]] = {}
-    for group in groups:
-        table = _Table(sum(sum(counts.values()) for counts in kept), shards.folder)
-        for index in range(n):
-            shard = shards.read(index, group)
-            table.add(shard, kept[index])
-            failed_images = {**shard.failed_images, **failed_images}
-        columns[group] = table.columns
-    rows = tuple(row for part in kept for row in part)
-    counts = tuple(count for part in kept for count in part.values())
-    return JoinedShards(rows, counts, columns, dict(sorted(failed_images.items())))
-
-
-def _in_all(groups: list[Counts]) -> Counts:
-    """Give the images that every group has; those must have as many rows in each."""
-    common = sorted(set.intersection(*(set(counts) for counts in groups)))
-    for counts in groups[1:]:
-        if any(counts[row] != groups[0][row] for row in common):
-            raise InvalidDataError(
-                "Stored outputs disagree on how many boxes an image has: they were recorded on "
-                "machines that compute differently; name another folder for the outputs."
-            )
-    return {row: groups[0][row] for row in common}
-
-
-class _Table:
-    """Columns that are filled from top to bottom."""
-
-    def __init__(self, n: int, folder: Path | None):
-        self._n, self._folder, self._filled = n, folder, 0
-        self.columns: dict[str, Tensor] = {}
-
-    def add(self, shard: ShardGroup, kept: Counts) -> None:
-        """Copy the rows of the images that are kept."""
-        if not kept:
-            return
-        last = self._filled + sum(kept.values())
-        if self._filled and set(shard.columns) != set(self.columns):
-            raise InvalidDataError(
-                f"Some images have {sorted(set(shard.columns) ^ set(self.columns))[0]} and others "
-                f"do not; let the model give it for all or for none."
-            )
-        is_kept = None if tuple(kept) == shard.rows else _rows_of(shard, kept)
-        for name, column in shard.columns.items():
-            part = column if is_kept is None else column[is_kept]
-            if len(part) == self._n:  # all there is
-                self.columns[name] = part
-                continue
-            if name not in self.columns:
-                self.columns[name] = self._new_column(part)
-            self.columns[name][self._filled : last] = part
-        self._filled = last
-
-    def _new_column(self, part: Tensor) -> Tensor:
-        shape = (self._n, *part.shape[1:])
-        n_bytes = part.element_size() * prod(shape)
-        if self._folder is None or n_bytes <= JOINED_IN_MEMORY:
-            return torch.empty(shape, dtype=part.dtype)
-        with tempfile.NamedTemporaryFile(dir=self._folder) as file:  # the mapping outlives the name
-            return torch.from_file(file.name, shared=True, size=prod(shape), dtype=part.dtype).view(
-                shape
-            )
-
-
-def _rows_of(shard: ShardGroup, kept: Counts) -> Tensor:
-    """Mark the rows of a shard whose images are kept."""
-    is_kept = torch.tensor([row in kept for row in shard.rows])
-    counts = torch.tensor(shard.counts or (1,) * len(shard.rows))
-    return torch.repeat_interleave(is_kept, counts)
-
-
-Columns = dict[str, Tensor]
+Inputs = Tensor | tuple[PreprocessedImage, ...]
+_AHEAD = 2  # batches being loaded while the network works on one
+_IMAGES_PER_TASK = 16
+_LONGEST_REASON = 300
 Commit = Callable[[int, str, ShardGroup], None]
 Progress = Callable[[int], None]
 
 
-class BatchOutputs(NamedTuple):
-    """The columns of each group for one batch; `counts` as in `ShardGroup`."""
+@dataclass(frozen=True, eq=False)
+class LoadedBatch:
+    """The images of one batch, and the reasons why some could not be read.
 
-    groups: dict[str, Columns]
-    counts: tuple[int, ...] | None = None
+    Args:
+        job: The shard the batch is part of.
+        rows: Places in the dataset of the images that could be read.
+        inputs: The inputs of the network: one tensor, or images of several sizes; None where no
+            image could be read.
+        failed_images: The reason why the image at a place could not be read.
+        is_last: Whether the shard ends with this batch.
+    """
+
+    job: ShardJob
+    rows: tuple[int, ...]
+    inputs: Inputs | None
+    failed_images: Mapping[int, str]
+    is_last: bool
 
 
-@runtime_checkable
-class Runnable(Protocol):
-    """A model made ready to be run, whatever it emits."""
+@dataclass(frozen=True, eq=False)
+class Loader:
+    """Loads the batches of shards, in order.
 
-    passes: PassCount
+    Args:
+        dataset: The images.
+        preprocess: Converts one image to an input of the network.
+        layout: Images per shard and per batch; every shard starts a new batch, so that batches do
+            not depend on the number of processes.
+        threads: Images read at the same time.
+        pin: Whether to copy batches to pinned memory, from which a GPU reads by itself.
+    """
 
-    def record(self, inputs: Inputs, wanted: OutputRequest) -> BatchOutputs:
-        """Run it on a batch and give the columns of each group."""
+    dataset: Dataset
+    preprocess: Callable[[np.ndarray], Any]
+    layout: ShardLayout
+    threads: int
+    pin: bool = False
 
-    def exact(self) -> AbstractContextManager[None]:
-        """Make the device compute the same in every run."""
+    def batches(self, jobs: Iterable[ShardJob]) -> Generator[LoadedBatch, None, None]:
+        """Load batches ahead of the consumer; jobs are taken one by one, as needed."""
+        readers, joiner = ThreadPoolExecutor(self.threads), ThreadPoolExecutor(1)
+        waiting: deque[Future[LoadedBatch]] = deque()
+        try:
+            for job in jobs:
+                for rows in self._batches_of(job.shard):
+                    waiting.append(joiner.submit(self._load, readers, job, rows))
+                    if len(waiting) > _AHEAD:
+                        yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:  # a consumer that stops early waits only for the images being read now
+            joiner.shutdown(wait=False, cancel_futures=True)
+            readers.shutdown(wait=True, cancel_futures=True)
+            joiner.shutdown(wait=True)
 
-    def close(self) -> None:
-        """Leave the module as it was found."""
+    def _batches_of(self, index: int) -> list[range]:
+        shard, size = self._rows_of(index), self.layout.batch_size
+        return [shard[k : k + size] for k in range(0, len(shard), size)]
+
+    def _rows_of(self, index: int) -> range:
+        return self.layout.rows(index, len(self.dataset.image_ids))
+
+    def _load(self, readers: ThreadPoolExecutor, job: ShardJob, rows: range) -> LoadedBatch:
+        parts = [rows[k : k + _IMAGES_PER_TASK] for k in range(0, len(rows), _IMAGES_PER_TASK)]
+        read = [result for part in readers.map(self._read_all, parts) for result in part]
+        results = _same_shaped(dict(zip(rows, read, strict=True)))
+        inputs = {row: result for row, result in results.items() if not isinstance(result, str)}
+        failed_images = {row: reason for row, reason in results.items() if isinstance(reason, str)}
+        joined = self._joined(list(inputs.values())) if inputs else None
+        is_last = rows.stop == self._rows_of(job.shard).stop
+        return LoadedBatch(job, tuple(inputs), joined, failed_images, is_last)
+
+    def _read_all(self, rows: range) -> list[Tensor | PreprocessedImage | str]:
+        return [self._read(row) for row in rows]
+
+    def _read(self, row: int) -> Tensor | PreprocessedImage | str:
+        """Return the network's input for one image, or the reason why there is none."""
+        try:
+            image = self.dataset.load(row)
+            inputs = None if (fault := _fault(image)) else self.preprocess(image)
+        except MemoryError:  # not the fault of this image
+            raise
+        except Exception as error:  # whatever a file or a decoder may raise
+            return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LONGEST_REASON]
+        if inputs is None:
+            return fault
+        if not isinstance(inputs, Tensor | PreprocessedImage):
+            return f"preprocess gave {type(inputs).__name__}, not a tensor"
+        return inputs
+
+    def _joined(self, inputs: Sequence[Tensor | PreprocessedImage]) -> Inputs:
+        images = tuple(image for image in inputs if isinstance(image, PreprocessedImage))
+        if images:
+            return images
+        batch = torch.stack([tensor for tensor in inputs if isinstance(tensor, Tensor)])
+        if batch.ndim == 4:
+            batch = batch.contiguous(memory_format=torch.channels_last)
+        return batch.pin_memory() if self.pin else batch
+
+
+def _fault(image: object) -> str:
+    if not isinstance(image, np.ndarray):
+        return f"the image is a {type(image).__name__}, not an array"
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
+        return (
+            f"the image is {image.dtype} of shape {list(image.shape)}, not uint8 [height, width, 3]"
+        )
+    return ""
+
+
+def _same_shaped(
+    results: dict[int, Tensor | PreprocessedImage | str],
+) -> dict[int, Tensor | PreprocessedImage | str]:
+    """Replace tensors whose shape differs from the most common one by a reason."""
+    shapes = Counter(result.shape for result in results.values() if isinstance(result, Tensor))
+    if len(shapes) < 2:
+        return results
+    common = shapes.most_common(1)[0][0]
+    return {
+        row: result
+        if not isinstance(result, Tensor) or result.shape == common
+        else f"preprocess gave shape {list(result.shape)}, but {list(common)} for its neighbors"
+        for row, result in results.items()
+    }
+
+
+class ModelPass(ABC):
+    """A model in evaluation mode on its device; `close` restores the caller's module.
+
+    Gradients with respect to weights are switched off; those with respect to inputs are followed
+    where an extra output has a `gradient_key`.
+    """
+
+    def __init__(self, module: nn.Module, pixel_std: Tensor, settings: Settings):
+        self.device = torch.device(settings.device)
+        self.pixel_std = pixel_std.to(self.device, torch.float32).view(1, -1, 1, 1)
+        self.passes = PassCount()
+        self.close = _restoring(module)
+        module.eval().requires_grad_(False)
+        module.to(self.device)
+
+    @abstractmethod
+    def record(
+        self, inputs: Inputs, request: OutputRequest
+    ) -> tuple[dict[str, Columns], tuple[int, ...] | None]:
+        """Run the model on a batch; return the columns by group and the rows of each image.
+
+        The number of rows is None where each image has one.
+        """
+
+    def count(self, **passes: int) -> None:
+        """Add to the number of passes."""
+        self.passes = self.passes.plus(PassCount(**passes))
+
+    def gradients(
+        self, extra_outputs: Iterable[ExtraOutput], base: Any, inputs: Tensor
+    ) -> dict[Hashable, Tensor]:
+        """Differentiate every distinct objective; the last one releases the graph."""
+        distinct = {extra.gradient_key: extra for extra in extra_outputs}
+        gradients = {}
+        for n_done, (key, extra) in enumerate(distinct.items(), start=1):
+            objective = extra.objective_values(base)
+            if not objective.numel():  # no box in any image
+                gradients[key] = torch.zeros_like(inputs)
+                continue
+            self.count(backward=len(inputs))
+            (gradients[key],) = torch.autograd.grad(
+                objective.sum(), inputs, retain_graph=n_done < len(distinct)
+            )
+        return gradients
+
+    @contextmanager
+    def exact(self) -> Iterator[None]:
+        """Make CUDA compute in the requested precision, and the same in every run."""
+        if self.device.type != "cuda":
+            yield
+            return
+        allow_tf32 = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = False
+        try:
+            with torch.backends.cudnn.flags(
+                enabled=True, benchmark=False, deterministic=True, allow_tf32=False
+            ):
+                yield
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = allow_tf32
+
+
+def _restoring(module: nn.Module) -> Callable[[], None]:
+    """Note the state of a module and return a function that restores it."""
+    modes = [(part, part.training) for part in module.modules()]
+    weights = [(weight, weight.device, weight.requires_grad) for weight in module.parameters()]
+    buffers = [(buffer, buffer.device) for buffer in module.buffers()]
+
+    def restore() -> None:
+        for part, is_training in modes:
+            part.training = is_training
+        for weight, device, requires_grad in weights:
+            weight.data = weight.data.to(device).contiguous()
+            weight.requires_grad_(requires_grad)
+        for buffer, device in buffers:
+            buffer.data = buffer.data.to(device).contiguous()
+
+    return restore
 
 
 @dataclass(eq=False)
 class ShardRunner:
-    """Runs a network over shards and hands over each group when its shard is complete.
+    """Runs a model over shards and commits each group when its shard is complete.
 
     Args:
-        network: What is run; it counts its passes.
-        loader: Where its batches come from.
-        wanted: The groups that may be asked for.
-        turn: Held while the network computes (see `workers`).
+        model: The model; it counts its passes.
+        loader: The source of its batches.
+        request: The groups that may be recorded.
+        turn: Held while the model computes (see `run_in_workers`).
     """
 
-    network: Runnable
+    model: ModelPass
     loader: Loader
-    wanted: OutputRequest
+    request: OutputRequest
     turn: AbstractContextManager[object]
 
     def run(self, jobs: Iterable[ShardJob], commit: Commit, on_progress: Progress) -> None:
-        """Run shards one after another; `on_progress` hears of each batch."""
-        drafts: dict[str, _Draft] = {}
+        """Run shards one after another, calling `on_progress` after each batch."""
+        parts: dict[str, list[ShardGroup]] = defaultdict(list)
         with closing(self.loader.batches(jobs)) as batches:
             for batch in batches:
-                drafts = drafts or {group: _Draft() for group in batch.job.groups}
-                self._add(batch, drafts)
+                for recorded in self._record(batch):
+                    for group, part in recorded.items():
+                        parts[group].append(part)
                 if batch.is_last:
-                    for group, draft in drafts.items():
-                        commit(batch.job.shard, group, draft.finished())
-                    drafts = {}
+                    for group in batch.job.groups:
+                        commit(batch.job.shard, group, ShardGroup.concatenate(parts.pop(group)))
                 on_progress(len(batch.rows) + len(batch.failed_images))
 
-    def _add(self, batch: LoadedBatch, drafts: dict[str, "_Draft"]) -> None:
-        for draft in drafts.values():
-            draft.failed_images |= batch.failed_images
+    def _record(self, batch: LoadedBatch) -> Iterator[dict[str, ShardGroup]]:
+        yield dict.fromkeys(batch.job.groups, ShardGroup((), {}, batch.failed_images))
         if batch.inputs is not None:
-            self._add_rows(batch.rows, batch.inputs, drafts)
+            request = self.request.only(batch.job.groups)
+            yield from self._record_images(batch.rows, batch.inputs, request)
 
-    def _add_rows(self, rows: tuple[int, ...], inputs: Inputs, drafts: dict[str, "_Draft"]) -> None:
-        """Run images together; if the network fails, one by one, to tell which it fails on."""
-        wanted, passes = self.wanted.only(frozenset(drafts)), self.network.passes
+    def _record_images(
+        self, rows: tuple[int, ...], inputs: Inputs, request: OutputRequest
+    ) -> Iterator[dict[str, ShardGroup]]:
+        """Run images together; if the model fails, one by one, to find those it fails on."""
+        passes = self.model.passes
         try:
-            with self.turn, self.network.exact():
-                groups, counts = self.network.record(inputs, wanted)
-                groups = {name: _on_host(columns) for name, columns in groups.items()}
-        except Exception as error:  # whatever a network may raise
-            if _is_of_the_run(error):
+            with self.turn, self.model.exact():
+                groups, counts = self.model.record(inputs, request)
+                groups = {group: _on_host(columns) for group, columns in groups.items()}
+        except Exception as error:  # whatever a model may raise
+            if not _is_of_the_image(error):
                 raise
-            self.network.passes = passes
-            if len(rows) > 1:
-                for k in range(len(rows)):
-                    self._add_rows(rows[k : k + 1], inputs[k : k + 1], drafts)
+            self.model.passes = passes
+            if len(rows) == 1:
+                failed = {rows[0]: _failure(error)}
+                yield dict.fromkeys(request, ShardGroup((), {}, failed))
                 return
-            for draft in drafts.values():
-                draft.failed_images[rows[0]] = _failure(error)
+        else:
+            yield {group: _finite(rows, part, counts) for group, part in groups.items()}
             return
-        for group, columns in groups.items():
-            drafts[group].add(rows, columns, counts)
+        for k in range(len(rows)):
+            yield from self._record_images(rows[k : k + 1], inputs[k : k + 1], request)
 
 
-@dataclass(eq=False)
-class _Draft:
-    """A group of a shard in the making."""
-
-    rows: list[int] = field(default_factory=list)
-    parts: list[Columns] = field(default_factory=list)
-    failed_images: dict[int, str] = field(default_factory=dict)
-    counts: list[int] | None = None
-
-    def add(
-        self, rows: tuple[int, ...], columns: Columns, counts: tuple[int, ...] | None = None
-    ) -> None:
-        """Add the images of a batch; one with NaN or infinity in any of its rows is broken."""
-        each = torch.tensor(counts or (1,) * len(rows))
-        image_of_row = torch.repeat_interleave(torch.arange(len(rows)), each)
-        is_kept = torch.ones(len(rows), dtype=torch.bool)
-        for name, column in columns.items():
-            is_finite = _finite_rows(column)
-            wrong = torch.zeros(len(rows), dtype=torch.bool)
-            wrong[image_of_row[~is_finite]] = True
-            for k in (is_kept & wrong).nonzero().flatten().tolist():
-                self.failed_images[rows[k]] = f"{name} of the network is not finite"
-            is_kept &= ~wrong
-        if not is_kept.any():
-            return
-        kept = is_kept.tolist()
-        self.rows += [row for row, is_in in zip(rows, kept, strict=True) if is_in]
-        if counts is not None:
-            now = [n for n, is_in in zip(counts, kept, strict=True) if is_in]
-            self.counts = (self.counts or []) + now
-        if not all(kept):
-            columns = {name: column[is_kept[image_of_row]] for name, column in columns.items()}
-        self.parts.append(columns)
-
-    def finished(self) -> ShardGroup:
-        """Join the batches."""
-        names = self.parts[0] if self.parts else {}
-        columns = {name: torch.cat([part[name] for part in self.parts]) for name in names}
-        counts = None if self.counts is None else tuple(self.counts)
-        return ShardGroup(
-            tuple(self.rows), columns, dict(sorted(self.failed_images.items())), counts
-        )
+def _finite(rows: tuple[int, ...], columns: Columns, counts: tuple[int, ...] | None) -> ShardGroup:
+    """Leave out the images that have NaN or infinity in any of their rows."""
+    n_rows = torch.tensor(counts or (1,) * len(rows))
+    image_of_row = torch.repeat_interleave(torch.arange(len(rows)), n_rows)
+    is_kept = torch.ones(len(rows), dtype=torch.bool)
+    failed = {}
+    for name, column in columns.items():
+        is_wrong = torch.zeros(len(rows), dtype=torch.bool)
+        is_finite = column.isfinite()
+        if column.ndim > 1:
+            is_finite = is_finite.flatten(1).all(dim=1)
+        is_wrong[image_of_row[~is_finite]] = True
+        for k in (is_kept & is_wrong).nonzero().flatten().tolist():
+            failed[rows[k]] = f"{name} of the network is not finite"
+        is_kept &= ~is_wrong
+    if is_kept.all():
+        return ShardGroup(rows, columns, {}, counts)
+    kept = is_kept.nonzero().flatten().tolist()
+    return ShardGroup(
+        tuple(rows[k] for k in kept),
+        {name: column[is_kept[image_of_row]] for name, column in columns.items()},
+        failed,
+        None if counts is None else tuple(counts[k] for k in kept),
+    )
 
 
-def _is_of_the_run(error: Exception) -> bool:
-    """Tell errors that say nothing about an image: of memory, of the device, of an adapter."""
+def _is_of_the_image(error: Exception) -> bool:
+    """Whether an error may be due to an image: not to memory, the device or an adapter."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError | IncognitaError):
-        return True
-    return any(words in str(error) for words in ("CUDA error", "allocate memory"))
+        return False
+    return not any(words in str(error) for words in ("CUDA error", "allocate memory"))
 
 
 def _failure(error: Exception) -> str:
-    """Say in one line that and how the network failed."""
+    """Format the failure as one line."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"the network failed on it: {text}"[:LONGEST_REASON]
+    return f"the network failed on it: {text}"[:_LONGEST_REASON]
 
 
 def _on_host(columns: Columns) -> Columns:
-    return {name: _plain(column) for name, column in columns.items()}
-
-
-def _plain(column: Tensor) -> Tensor:
-    """Give a column on the host, floats in single precision."""
-    kind = torch.float32 if column.is_floating_point() else column.dtype
-    # `clone` leaves inference mode behind: a method may want to change or differentiate a column
-    return column.detach().to("cpu", kind).clone(memory_format=torch.contiguous_format)
-
-
-def _finite_rows(column: Tensor) -> Tensor:
-    is_finite = column.isfinite()
-    return is_finite if column.ndim == 1 else is_finite.flatten(1).all(dim=1)
+    """Copy columns to the host, floats in single precision."""
+    return {
+        # `clone` leaves inference mode: a method may change or differentiate a column
+        name: column.detach()
+        .to("cpu", torch.float32 if column.is_floating_point() else column.dtype)
+        .clone(memory_format=torch.contiguous_format)
+        for name, column in columns.items()
+    }

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import AdaScaleStep, ExtraOutput, Needs
+from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
+from incognita.extraction.extra_outputs import AdaScaleStep
 from incognita.methods._shaping import Shaping, float64_logits
 from incognita.methods.method import Refit
 from incognita.methods.numerics.activations import check_percentiles, largest_of_row, scaling

@@ -7,14 +7,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import (
-    ExtraOutput,
-    LogitsWithoutTopDirection,
-    MahalanobisStep,
-    Needs,
-)
+from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
+from incognita.extraction.extra_outputs import LogitsWithoutTopDirection, MahalanobisStep
 from incognita.methods.method import Method, Refit
 from incognita.methods.numerics.mahalanobis_distance import (
     WhitenedClasses,

@@ -8,9 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import ExtraOutput, GramRows, Needs
+from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
+from incognita.extraction.extra_outputs import GramRows
 from incognita.methods.method import Method, Refit
 from incognita.methods.numerics.rows import by_chunk, chunks, extra_columns, probe_column
 from incognita.shapes import Float

@@ -9,15 +9,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from incognita.containers.needs import (
-    ExtraOutput,
-    GramRows,
-    LogitsWithoutTopDirection,
-    MahalanobisStep,
-    Needs,
-)
+from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError, unknown_name
+from incognita.extraction.extra_outputs import GramRows, LogitsWithoutTopDirection, MahalanobisStep
 from incognita.shapes import Float
 
 

@@ -1,6 +1,6 @@
 """Methods that look at the logits after a small step of the input.
 
-The step is recorded in the pass (`containers.needs.InputStep`); what is left is a formula.
+The step is recorded in the pass (`extraction.extra_outputs.InputStep`); what is left is a formula.
 """
 
 from collections.abc import Mapping
@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from incognita.containers.needs import ExtraOutput, InputStep, Needs, Numerators
+from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
+from incognita.extraction.extra_outputs import InputStep, Numerators
 from incognita.methods.method import Method
 from incognita.methods.numerics.rows import by_chunk, probe_column
 from incognita.methods.softmax import check_positive, one_minus_largest

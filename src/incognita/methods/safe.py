@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from incognita.containers.needs import ExtraOutput, Needs, PerturbedLayers
+from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
+from incognita.extraction.extra_outputs import PerturbedLayers
 from incognita.methods.method import Method, Refit
 from incognita.methods.numerics.perceptrons import (
     Adam,
