@@ -74,7 +74,7 @@ class Capabilities:
                 return words
         if needs & Needs.LABELS and (missing := self._missing_labels(needs)):
             return missing
-        missing = (
+        reasons = (
             extra.missing_for(
                 n_layers=self.n_layers,
                 has_numerator=self.has_numerator,
@@ -82,7 +82,7 @@ class Capabilities:
             )
             for extra in method.extra_outputs()
         )
-        return next((why for why in missing if why is not None), None)
+        return next((why for why in reasons if why is not None), None)
 
     def _has(self, flag: Needs) -> bool:
         if flag is Needs.LAYERS:
