@@ -179,7 +179,7 @@ def equipped(
     """Add what the pass records for some methods, as other views of the same files."""
     if Needs.MEMBERS in method.all_needs:
         return join_members([known, known])
-    if is_fitting and not method.fits_on_probes_of:
+    if is_fitting and not method.fits_on_extra_outputs_of:
         return known
     columns = {
         f"{extra.key}/{name}": column

@@ -7,7 +7,7 @@ import pytest
 import torch
 from pytorch_ood.detector import MultiMahalanobis
 from pytorch_ood.detector import RankFeat as PeerRankFeat
-from tests.methods.toys import LAYERS, Toy, with_probes
+from tests.methods.toys import LAYERS, Toy, with_extra_outputs
 from tests.oracles.probe_methods import energy, mahalanobis
 from torch import Tensor, nn
 
@@ -101,7 +101,7 @@ def test_mds_ensemble_scores_the_stepped_features(
     known: ClassifierOutputs, unknown: ClassifierOutputs
 ) -> None:
     method = MDSEnsemble(epsilon=0.2).fit(known)
-    recorded = with_probes(unknown, method.extra_outputs())
+    recorded = with_extra_outputs(unknown, method.extra_outputs())
     assert recorded.extra_outputs is not None
     moved = {p.layer: recorded.extra_outputs[f"{p.key}/features"] for p in method.extra_outputs()}  # type: ignore[attr-defined]
     usual = {name: d.mean() for name, d in distances(known, known).items()}
@@ -234,7 +234,7 @@ def test_rankfeat_equals_pytorch_ood_on_both_layers_of_a_network() -> None:
 
 def test_rankfeat_at_a_temperature_equals_its_definition(toy: Toy) -> None:
     method = RankFeat(temperature=3.0)
-    outputs = with_probes(toy.outputs(10), method.extra_outputs())
+    outputs = with_extra_outputs(toy.outputs(10), method.extra_outputs())
     expected = energy(outputs.logits.double().numpy() * 0.45, 3.0)  # the toy's 0.5 and 0.4
     np.testing.assert_allclose(method.score(outputs), expected, rtol=1e-6)
     assert method.score(outputs[torch.zeros(10) > 0]).shape == (0,)

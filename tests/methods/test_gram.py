@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from pytorch_ood import detector as peers
-from tests.methods.toys import LAYERS, Toy, with_probes
+from tests.methods.toys import LAYERS, Toy, with_extra_outputs
 from tests.oracles.probe_methods import GramOracle, gram_rows
 from torch import Tensor, nn
 
@@ -19,7 +19,7 @@ PROBE = GramRows()
 
 
 def recorded(outputs: ClassifierOutputs) -> ClassifierOutputs:
-    return with_probes(outputs, (PROBE,))
+    return with_extra_outputs(outputs, (PROBE,))
 
 
 def columns(outputs: ClassifierOutputs, extra: GramRows = PROBE) -> dict[str, np.ndarray]:
@@ -163,8 +163,8 @@ def test_other_powers_give_other_scores(
     known: ClassifierOutputs, unknown: ClassifierOutputs
 ) -> None:
     fewer = Gram(powers=(1, 2))
-    one = fewer.fit(with_probes(known, fewer.extra_outputs())).score(
-        with_probes(unknown, fewer.extra_outputs())
+    one = fewer.fit(with_extra_outputs(known, fewer.extra_outputs())).score(
+        with_extra_outputs(unknown, fewer.extra_outputs())
     )
     assert not torch.allclose(one, Gram().fit(known).score(unknown))
 

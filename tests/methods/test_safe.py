@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.methods.toys import Toy, as_boxes, with_probes
+from tests.methods.toys import Toy, as_boxes, with_extra_outputs
 
 from incognita.containers.needs import PerturbedLayers
 from incognita.containers.outputs import ClassifierOutputs
@@ -22,7 +22,7 @@ def boxes(n, seed, unknown=False):
 
 @pytest.fixture(scope="module")
 def known():
-    outputs = with_probes(boxes(400, seed=1), SAFE().extra_outputs_to_fit("known"))
+    outputs = with_extra_outputs(boxes(400, seed=1), SAFE().extra_outputs_to_fit("known"))
     return replace(outputs, image_ids=tuple(f"image{k // 4}#{k % 4}" for k in range(400)))
 
 
@@ -94,7 +94,7 @@ def test_the_epoch_of_the_lowest_held_out_loss_is_kept(known, unknown):
 def test_unknown_and_perturbed_boxes_are_found(seed, known, unknown):
     method = SAFE(seed=seed).fit(known)
     others = boxes(100, seed=2)
-    extra_outputs = with_probes(others, method.extra_outputs_to_fit("known")).extra_outputs
+    extra_outputs = with_extra_outputs(others, method.extra_outputs_to_fit("known")).extra_outputs
     moved = {name: extra_outputs[f"{PerturbedLayers().key}/{name}"] for name in LAYERS}
     of_known = method.score(others)
     for found in (method.score(unknown), method.score(replace(others, layers=moved))):

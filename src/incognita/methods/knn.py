@@ -213,7 +213,8 @@ class Relation(Method):
         dtype = torch.float32 if is_float32 else torch.float64
         total = unit.new_zeros(len(unit))
         for block in chunks(self.bank_, self.scale_, self.logits_, rows=_RELATION_ROWS):
-            relations = self._relations(unit, shares, *(part.to(unit) for part in block), dtype)
+            bank, scale, logits_of_bank = (part.to(unit) for part in block)
+            relations = self._relations(unit, shares, bank, scale, logits_of_bank, dtype)
             powers = relations if self.power == 1 else relations**self.power
             total += powers.sum(dim=1, dtype=torch.float64)
         return total

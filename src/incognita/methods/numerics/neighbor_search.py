@@ -15,8 +15,8 @@ from incognita.methods.numerics.rows import by_chunk, chunks, new_rows
 from incognita.shapes import Bool, Float, Int
 
 QUERIES = 1024
-ROWS = 16_384  # of the bank, multiplied with all queries of a block: 64 MiB of products
-_ROOM = 2**22  # float64 numbers of rows that are multiplied again at once
+ROWS = 65_536  # of the bank, multiplied with the queries of a block: 256 MiB of products
+_ROOM = 2**18  # float64 numbers multiplied again at once: they stay in the cache
 _FLOAT32 = 2.0**-24  # largest relative error of a rounding to float32
 
 
@@ -121,9 +121,10 @@ def _candidates(
 ) -> tuple[Float[Tensor, "m n"], Int[Tensor, "m n"]]:
     """Find the n largest products, largest first, in the type of the queries, and their rows."""
     values, places = queries.new_zeros(len(queries), 0), queries.new_zeros(len(queries), 0).long()
+    room = queries.new_empty(len(queries), min(ROWS, len(bank)))
     for first in range(0, len(bank), ROWS):
         rows, scale = (t[first : first + ROWS].to(queries) for t in (bank.rows, bank.scale))
-        products = (queries @ rows.T).mul_(scale)
+        products = torch.mm(queries, rows.T, out=room[:, : len(rows)]).mul_(scale)
         found, here = products.topk(min(n, len(rows)), dim=1)
         values, places = torch.cat([values, found], 1), torch.cat([places, here + first], 1)
         values, order = values.topk(min(n, values.shape[1]), dim=1)
@@ -138,7 +139,8 @@ def _exact(
     parts = []
     n_at_once = max(1, _ROOM // max(1, places.shape[1] * unit.shape[1]))
     for queries, chosen in chunks(unit, places, rows=n_at_once):
-        home = chosen.to(bank.rows.device)
-        rows, scale = (t[home].to(unit) for t in (bank.rows, bank.scale))
-        parts.append((rows * queries[:, None]).sum(dim=2).mul_(scale))
+        home = chosen.flatten().to(bank.rows.device)
+        rows, scale = (t.index_select(0, home).to(unit) for t in (bank.rows, bank.scale))
+        products = rows.view(*chosen.shape, -1).mul_(queries[:, None]).sum(dim=2)
+        parts.append(products.mul_(scale.view(chosen.shape)))
     return torch.cat(parts)
