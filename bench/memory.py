@@ -102,7 +102,7 @@ def row_of(folder: Path, case: Case) -> Row:
 
 
 def measured(folder: Path, case: Case) -> tuple[float, dict[int, int]]:
-    """Give the processor time, and the peak of anonymous memory at each size."""
+    """Return the processor time, and the peak of anonymous memory at each size."""
     torch.set_num_threads(1)
     keep_no_free_memory()
     start, peaks = time.process_time(), {}

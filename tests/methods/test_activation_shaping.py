@@ -190,14 +190,16 @@ def test_adascale_equals_its_definition(toy, variant, percents):
 
 def test_adascale_asks_for_its_step_in_validation_outputs():
     known = Toy().outputs(10)
-    with pytest.raises(InvalidDataError, match=r"probe AdaScaleStep\(share=0.05,epsilon=0.5\)"):
+    with pytest.raises(
+        InvalidDataError, match=r"extra output AdaScaleStep\(share=0.05,epsilon=0.5\)"
+    ):
         AdaScale().fit(with_extra_outputs(known, AdaScale().extra_outputs()), known)
 
 
 def test_adascale_asks_for_its_step_when_scoring():
     known = Toy().outputs(10)
     method = AdaScale().fit(with_extra_outputs(known, AdaScale().extra_outputs()))
-    with pytest.raises(InvalidDataError, match="AdaScale needs the probe AdaScaleStep"):
+    with pytest.raises(InvalidDataError, match="AdaScale needs the extra output AdaScaleStep"):
         method.score(known)
 
 
@@ -244,9 +246,8 @@ def test_the_next_method_learns_from_reshaped_validation_outputs():
     class Listener(MSP):
         needs = Energy.needs | KNN.needs
 
-        def fit(self, known, validation=None):
-            seen_by_then.append((known, validation))
-            return self
+        def fit_statistics(self, known, validation):
+            seen_by_then.append((known.outputs, validation.outputs))
 
     toy = Toy()
     known, validation = toy.outputs(20), toy.outputs(9, seed=2)

@@ -109,14 +109,16 @@ def test_mds_ensemble_scores_the_stepped_features(
     expected = np.mean([found[name] / usual[name] for name in LAYERS], axis=0)
     np.testing.assert_allclose(method.score(recorded), expected, rtol=1e-8)
     assert (method.score(recorded) < MDSEnsemble().fit(known).score(unknown)).all()
-    with pytest.raises(InvalidDataError, match=r"needs the probe MahalanobisStep\(layer=stem"):
+    with pytest.raises(
+        InvalidDataError, match=r"needs the extra output MahalanobisStep\(layer=stem"
+    ):
         method.score(unknown)
 
 
 def test_the_step_of_mds_ensemble_carries_the_distance_of_the_fit(
     known: ClassifierOutputs, unknown: ClassifierOutputs
 ) -> None:
-    """Distance by the probe's means and precision, as the pass computes it, is the method's own."""
+    """Distance by the means and precision of the step, as the pass computes it, is the method's."""
     assert unknown.layers is not None
     method = MDSEnsemble(epsilon=0.1, layers=("stage2",), weighting="sum").fit(known)
     (step,) = method.extra_outputs()
@@ -245,7 +247,11 @@ def test_rankfeat_refuses_what_it_cannot_use(toy: Toy) -> None:
         RankFeat(temperature=0.0)
     half = {f"{LogitsWithoutTopDirection().key}/last": torch.zeros(3, 4)}
     outputs = replace(toy.outputs(3), extra_outputs=half)
-    with pytest.raises(InvalidDataError, match=r"no column 'previous' but \['last'\]"):
+    with pytest.raises(
+        InvalidDataError, match=r"column 'previous' of the extra output .* hold \['last'\]"
+    ):
         RankFeat().score(outputs)
-    with pytest.raises(InvalidDataError, match=r"needs the probe LogitsWithoutTopDirection\(\)"):
+    with pytest.raises(
+        InvalidDataError, match=r"needs the extra output LogitsWithoutTopDirection\(\)"
+    ):
         RankFeat().score(toy.outputs(3))

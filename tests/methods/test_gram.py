@@ -171,11 +171,11 @@ def test_other_powers_give_other_scores(
 
 def test_what_is_missing_is_named(known: ClassifierOutputs, unknown: ClassifierOutputs) -> None:
     unwrap = replace(known, extra_outputs=None)
-    with pytest.raises(InvalidDataError, match="do not hold the probe GramRows"):
+    with pytest.raises(InvalidDataError, match="needs the extra output GramRows"):
         Gram().fit(unwrap)
-    with pytest.raises(InvalidDataError, match="do not hold the probe GramRows"):
+    with pytest.raises(InvalidDataError, match="needs the extra output GramRows"):
         Gram().fit(known, unwrap)
-    with pytest.raises(InvalidDataError, match="needs the probe GramRows"):
+    with pytest.raises(InvalidDataError, match="needs the extra output GramRows"):
         Gram().fit(known).score(replace(unknown, extra_outputs=None))
     with pytest.raises(InvalidDataError, match="not fitted yet"):
         Gram().score(unknown)

@@ -31,7 +31,7 @@ def images() -> Tensor:
 
 
 def stepped_outputs(network: nn.Module, images: Tensor, step: InputStep) -> ClassifierOutputs:
-    """Record the probe as its definition says: up the gradient, in pixels."""
+    """Record the extra output as its definition says: up the gradient, in pixels."""
     moved = images.clone().requires_grad_()
     logits = network(moved)
     objective = {
@@ -121,7 +121,7 @@ def test_godin_without_a_step_takes_the_numerators() -> None:
 
 
 @pytest.mark.usefixtures("outside_tests")
-def test_a_whole_number_asks_for_the_same_probe() -> None:
+def test_a_whole_number_asks_for_the_same_step() -> None:
     assert (
         ODIN(temperature=1000).extra_outputs()[0].key
         == ODIN(temperature=1000.0).extra_outputs()[0].key
@@ -150,8 +150,8 @@ def test_no_row_gives_no_score_and_rows_do_not_depend_on_each_other(kind: type[M
 
 
 @pytest.mark.parametrize("kind", [ODIN, ODINMaxLogit, GODIN])
-def test_a_probe_that_was_not_recorded_is_named(kind: type[Method]) -> None:
-    with pytest.raises(InvalidDataError, match=r"needs the probe InputStep\(epsilon=0.0"):
+def test_an_extra_output_that_was_not_recorded_is_named(kind: type[Method]) -> None:
+    with pytest.raises(InvalidDataError, match=r"needs the extra output InputStep\(epsilon=0.0"):
         kind().score(Toy().outputs(3))
 
 

@@ -139,7 +139,7 @@ def test_other_layers_are_not_looked_at(fitted, known, unknown):
     other = SAFE().fit(without(known))
     assert torch.equal(other.score(without(unknown)), fitted.score(unknown))
     one = replace(unknown, layers={"shortcut/1": unknown.layers["shortcut/1"]})
-    with pytest.raises(InvalidDataError, match="fitted on the layer 'shortcut/2'"):
+    with pytest.raises(InvalidDataError, match="SAFE uses the layer 'shortcut/2'"):
         fitted.score(one)
     with pytest.raises(InvalidDataError, match="needs shortcut layers pooled over boxes"):
         SAFE().fit(replace(known, layers={"latent/rpn": torch.zeros(400, 3)}))

@@ -1,4 +1,4 @@
-"""Outputs of a network that never was: clusters of features, a head, layers and probes."""
+"""Outputs of a network that never was: clusters of features, a head, layers and extra outputs."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -39,7 +39,7 @@ def exact_whitened_classes(
     """
     shift = means.mean(dim=0).float().double()  # a float32 copy then subtracts the same number
     centers = (means - shift) @ root
-    return WhitenedClasses(shift, root.contiguous(), centers, centers)
+    return WhitenedClasses(shift, root.contiguous(), centers, centers.clone())
 
 
 def whitened_classes(

@@ -86,6 +86,8 @@ def kept_rows(features: Float[Tensor, "n d"], keep: Bool[Tensor, "n"]) -> Float[
 def _by_block(queries: Tensor, bank: Bank, k: int, *, only_last: bool) -> Float[Tensor, "m kept"]:
     device = queries.device if bank.rows.is_cpu else bank.rows.device
     best = queries.new_zeros(len(queries), 1 if only_last else k, dtype=torch.float64)
+    if k == 0:
+        return best
     for part, best_of_part in chunks(queries, best, rows=QUERIES):
         rows = part.detach().to(device).double()
         unit = rows * inverse_lengths(rows)[:, None]
@@ -141,6 +143,6 @@ def _exact(
     for queries, chosen in chunks(unit, places, rows=n_at_once):
         home = chosen.flatten().to(bank.rows.device)
         rows, scale = (t.index_select(0, home).to(unit) for t in (bank.rows, bank.scale))
-        products = rows.view(*chosen.shape, -1).mul_(queries[:, None]).sum(dim=2)
+        products = rows.view(*chosen.shape, unit.shape[1]).mul_(queries[:, None]).sum(dim=2)
         parts.append(products.mul_(scale.view(chosen.shape)))
     return torch.cat(parts)
