@@ -163,6 +163,19 @@ def test_a_bank_mapped_to_memory_works(tmp_path):
     assert torch.equal(scores, KNN(k=5).fit(outputs_of(bank)).score(queries))
 
 
+@pytest.mark.parametrize("method", [KNN(k=3), Relation()], ids=["KNN", "Relation"])
+def test_a_lower_precision_that_torch_is_set_to_changes_nothing(method):
+    known, seen = related(1500, 1), related(300, 2)
+    expected = method.fit(known).score(seen)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert torch.equal(method.score(seen), expected)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_search_on_a_gpu_agrees():

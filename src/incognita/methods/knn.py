@@ -18,7 +18,7 @@ from incognita.methods.numerics.neighbor_search import (
     kth_products,
     largest_products,
 )
-from incognita.methods.numerics.rows import by_chunk, chunks
+from incognita.methods.numerics.rows import by_chunk, chunks, full_float32
 from incognita.methods.softmax import check_positive
 from incognita.shapes import Float
 
@@ -230,8 +230,9 @@ class Relation(Method):
     ) -> Float[Tensor, "n rows"]:
         """Compute the relations above the threshold; that they are is decided in float64."""
         bank_shares = logits.softmax(dim=1)
-        cosines = (unit.to(dtype) @ bank.to(dtype).T).mul_(scale.to(dtype)).clamp_(min=0)
-        relations = cosines.mul_(shares.to(dtype) @ bank_shares.to(dtype).T)
+        with full_float32():
+            cosines = (unit.to(dtype) @ bank.to(dtype).T).mul_(scale.to(dtype)).clamp_(min=0)
+            relations = cosines.mul_(shares.to(dtype) @ bank_shares.to(dtype).T)
         if dtype == torch.float64 or self.threshold == 0:
             return relations.mul_(relations > self.threshold)
         slack = float32_error(unit.shape[1]) + float32_error(shares.shape[1])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from incognita.methods.numerics.rows import by_chunk, chunks, new_rows
+from incognita.methods.numerics.rows import by_chunk, chunks, full_float32, new_rows
 from incognita.shapes import Bool, Float, Int
 
 QUERIES = 1024
@@ -126,7 +126,8 @@ def _candidates(
     room = queries.new_empty(len(queries), min(ROWS, len(bank)))
     for first in range(0, len(bank), ROWS):
         rows, scale = (t[first : first + ROWS].to(queries) for t in (bank.rows, bank.scale))
-        products = torch.mm(queries, rows.T, out=room[:, : len(rows)]).mul_(scale)
+        with full_float32():
+            products = torch.mm(queries, rows.T, out=room[:, : len(rows)]).mul_(scale)
         found, here = products.topk(min(n, len(rows)), dim=1)
         values, places = torch.cat([values, found], 1), torch.cat([places, here + first], 1)
         values, order = values.topk(min(n, values.shape[1]), dim=1)

@@ -3,6 +3,7 @@
 import math
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -37,6 +38,17 @@ def by_chunk(
     for first, part in zip(range(0, n, rows), chunks(*columns, rows=rows), strict=True):
         results[first : first + rows] = function(*part)
     return results
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """Multiply float32 matrices in float32, whatever lower precision torch is set to."""
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
 
 
 def new_rows(
