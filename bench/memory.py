@@ -103,7 +103,7 @@ def row_of(folder: Path, case: Case) -> Row:
 
 
 def measured(folder: Path, case: Case) -> tuple[float, dict[int, int]]:
-    """Give the processor time, and the peak of anonymous memory at each size."""
+    """Return the processor time, and the peak of anonymous memory at each size."""
     torch.set_num_threads(1)
     keep_no_free_memory()
     start, peaks = time.process_time(), {}
@@ -180,7 +180,7 @@ def equipped(
     """Add what the pass records for some methods, as other views of the same files."""
     if Needs.MEMBERS in method.all_needs:
         return join_members([known, known])
-    if is_fitting and not method.fits_on_probes_of:
+    if is_fitting and not method.fits_on_extra_outputs_of:
         return known
     columns = {
         f"{extra.key}/{name}": column

@@ -1,4 +1,4 @@
-"""The k-th nearest neighbor, exactly, against faiss and scikit-learn."""
+"""The k-th nearest neighbor against faiss and scikit-learn, and relations to a bank."""
 
 import numpy as np
 import torch
@@ -9,12 +9,12 @@ from incognita.containers.outputs import ClassifierOutputs
 from incognita.methods import load_method
 
 K = 50
-SIZES = ((50_000, 10_000, 512), (50_000, 200, 512))
+SIZES = ((50_000, 5_000, 512), (50_000, 200, 512))
 
 
 def rows() -> list[Row]:
     torch.set_num_threads(1)
-    return [row for n_bank, n, d in SIZES for row in compare_at(n_bank, n, d)]
+    return [*(row for n_bank, n, d in SIZES for row in compare_at(n_bank, n, d)), *relation()]
 
 
 def compare_at(n_bank: int, n: int, d: int) -> list[Row]:
@@ -37,8 +37,21 @@ def compare_at(n_bank: int, n: int, d: int) -> list[Row]:
     return compare(part, cases, measure(cases, rounds=3), ours="incognita", bars=bars)
 
 
-def unit(each: ClassifierOutputs) -> np.ndarray:
-    return torch.nn.functional.normalize(each.features, dim=1).numpy()
+def relation() -> list[Row]:
+    known, test = outputs(20_000, 100, 512, seed=1), outputs(1000, 100, 512, seed=2)
+    ours = load_method("relation").fit(known)
+    bank, queries = torch.from_numpy(unit(known)), torch.from_numpy(unit(test))
+    shares, bank_shares = (part.logits.softmax(dim=1) for part in (test, known))
+    cases: dict[str, Run | None] = {
+        "incognita": lambda: ours.score(test),
+        "limit: its two matmuls": lambda: (queries @ bank.T, shares @ bank_shares.T),
+    }
+    part = "Relation, bank 20000 x 512, 1000 rows"
+    return compare(part, cases, measure(cases), ours="incognita", bars={})
+
+
+def unit(part: ClassifierOutputs) -> np.ndarray:
+    return torch.nn.functional.normalize(part.features, dim=1).numpy()
 
 
 def check(distance: np.ndarray, queries: np.ndarray, bank: np.ndarray) -> None:

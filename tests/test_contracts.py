@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 import torch
-from tests.methods.toys import Toy, as_boxes, of_heads, with_probes
+from tests.methods.toys import Toy, as_boxes, of_heads, with_extra_outputs
 
 from incognita.containers.needs import Needs
 from incognita.containers.outputs import ClassifierOutputs, Head
@@ -86,7 +86,7 @@ class Case:
             outputs = as_boxes(outputs)
         if isinstance(self.method, PerHead):
             outputs = of_heads(outputs)
-        outputs = with_probes(outputs, extra_outputs)
+        outputs = with_extra_outputs(outputs, extra_outputs)
         if Needs.MEMBERS in self.method.all_needs:
             other = replace(outputs, logits=outputs.logits * 0.9 + 0.05)
             outputs = join_members([outputs, other])
@@ -170,8 +170,8 @@ def learns(method):
 @pytest.mark.parametrize(
     ("need", "what", "other"),
     [
-        (Needs.FEATURES, "features with 16 columns, but features with 20", Toy(d=20)),
-        (Needs.LOGITS, "logits with 4 columns, but logits with 5", Toy(n_classes=5)),
+        (Needs.FEATURES, "features with 16 columns, got features with 20", Toy(d=20)),
+        (Needs.LOGITS, "logits with 4 columns, got logits with 5", Toy(n_classes=5)),
     ],
     ids=["features", "logits"],
 )
@@ -181,7 +181,7 @@ def test_outputs_of_another_network_are_refused(case, need, what, other, tmp_pat
     save_method(case.method, tmp_path / "method.safetensors")
     outputs = case.equip(other.outputs(5, seed=3), case.method.extra_outputs())
     for method in (case.method, load_saved_method(tmp_path / "method.safetensors")):
-        with pytest.raises(InvalidDataError, match=f"was fitted on {what} came"):
+        with pytest.raises(InvalidDataError, match=f"was fitted on {what}"):
             method.score(outputs)
 
 
@@ -189,7 +189,7 @@ def test_a_layer_of_another_width_is_refused():
     case = Case("mds-ensemble").fit()
     outputs = case.outputs(5, seed=3)
     narrow = replace(outputs, layers=outputs.layers | {"stem": torch.zeros(5, 2)})
-    with pytest.raises(InvalidDataError, match="layer 'stem' with 6 columns, but layer 'stem'"):
+    with pytest.raises(InvalidDataError, match="layer 'stem' with 6 columns, got layer 'stem'"):
         case.score(narrow)
 
 
@@ -365,8 +365,8 @@ def test_every_searched_parameter_changes_some_score(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_changed_parameter_gives_what_a_new_fit_gives(name):
     case = Case(name).fit()
-    if case.method.fits_on_probes_of:
-        pytest.skip("its probes belong to its parameters")
+    if case.method.fits_on_extra_outputs_of:
+        pytest.skip("its extra outputs belong to its parameters")
     for parameter, values in case.method.search_space.items():
         try:
             other = Case(name, **{parameter: values[-1]}).fit()
@@ -442,7 +442,7 @@ def test_a_misspelled_parameter_is_answered_with_a_suggestion(name):
             load_method(name, **{f"{parameter}x": 1})
 
 
-def test_a_method_that_does_not_reshape_cannot_hand_over():
+def test_a_method_that_does_not_reshape_cannot_wrap_another():
     with pytest.raises(InvalidDataError, match="does not reshape features"):
         load_method("knn+react")
 

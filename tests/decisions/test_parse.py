@@ -72,8 +72,8 @@ T_STAR = r"t\*, the threshold on the detector's confidence that says which boxes
 def test_a_confidence_policy_is_refused_where_tau_is_chosen(asked):
     with pytest.raises(
         InvalidDataError,
-        match=f"sets {T_STAR}, but here a policy is wanted for {TAU}; "
-        "choose one of: quantile, gaussian, harmonic-mean, fixed",
+        match=rf"Expected a policy for {TAU}, got \S+, which sets {T_STAR}\. "
+        "Choose one of: quantile, gaussian, harmonic-mean, fixed",
     ):
         score_policy(asked)
 
@@ -81,7 +81,8 @@ def test_a_confidence_policy_is_refused_where_tau_is_chosen(asked):
 @pytest.mark.parametrize("asked", ["quantile", "harmonic-mean", KnownGaussian(), Fixed(0.5)])
 def test_a_score_policy_is_refused_where_t_star_is_chosen(asked):
     with pytest.raises(
-        InvalidDataError, match=f"sets {TAU}, but here a policy is wanted for {T_STAR}; choose one"
+        InvalidDataError,
+        match=rf"Expected a policy for {T_STAR}, got \S+, which sets {TAU}\. Choose one",
     ):
         confidence_policy(asked)
 
@@ -129,10 +130,10 @@ def test_a_typo_is_answered_with_a_suggestion(asked, sentence):
         ),
         ("quantile(share=)", "Expected parameters of quantile, got (share=)"),
         ("quantile(share=95)", "share must be above 0 and at most 1, but 95.0 came"),
-        ("nan", "fixed needs a finite number as value, but nan came."),
-        ("fixed(1e999)", "fixed needs a finite number as value, but inf came."),
-        (f"fixed({10**400})", "fixed needs a finite number as value, but inf came."),
-        (10**400, "fixed needs a finite number as value, but inf came."),
+        ("nan", "Expected a finite number as value of fixed, got nan."),
+        ("fixed(1e999)", "Expected a finite number as value of fixed, got inf."),
+        (f"fixed({10**400})", "Expected a finite number as value of fixed, got inf."),
+        (10**400, "Expected a finite number as value of fixed, got inf."),
         (f"fixed({'(' * 5000}1{')' * 5000})", "Expected parameters of fixed, got (((("),
     ],
 )
@@ -145,5 +146,5 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(asked, sentence):
 @pytest.mark.usefixtures("outside_tests")
 @pytest.mark.parametrize("asked", [None, True, ["quantile"], KnownQuantile])
 def test_what_is_neither_text_nor_number_nor_policy_is_refused(asked):
-    with pytest.raises(InvalidDataError, match="A score policy is a name or a number, such as"):
+    with pytest.raises(InvalidDataError, match="Expected a score policy by name or as a number"):
         score_policy(asked)

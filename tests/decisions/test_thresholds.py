@@ -163,7 +163,7 @@ def test_float32_scores_are_compared_with_the_threshold_as_it_is():
 def test_an_infinite_score_is_decided_and_nan_is_refused():
     threshold = UnknownThreshold(0.0, "own")
     assert threshold.is_unknown(np.array([np.inf, -np.inf])).tolist() == [True, False]
-    with pytest.raises(InvalidDataError, match="NaN in 1 of 3 rows, the first in row 2, which no"):
+    with pytest.raises(InvalidDataError, match="NaN in 1 of 3 rows, the first in row 2, which"):
         threshold.is_unknown(np.array([1.0, 2.0, np.nan]))
     assert threshold.is_unknown(NO_SCORES).shape == (0,)
 
@@ -186,7 +186,7 @@ def test_a_fixed_threshold_needs_no_scores():
 
 @pytest.mark.parametrize("policy", [KnownQuantile(), KnownGaussian(), HarmonicMean()], ids=str)
 def test_no_known_score_is_refused(policy):
-    with pytest.raises(InvalidDataError, match="known_scores holds no score, but a threshold is"):
+    with pytest.raises(InvalidDataError, match="at least one score in known_scores, got none"):
         policy.fit(NO_SCORES, np.ones(2))
 
 
@@ -204,9 +204,9 @@ def test_scores_that_are_no_numbers_are_refused_by_name(policy, bad):
 
 
 def test_the_harmonic_mean_asks_for_unknown_scores():
-    with pytest.raises(InvalidDataError, match="only known scores came; give those of pseudo-unk"):
+    with pytest.raises(InvalidDataError, match=r"got only known ones\. Pass those of pseudo"):
         HarmonicMean().fit(np.ones(3))
-    with pytest.raises(InvalidDataError, match="unknown_scores holds no score"):
+    with pytest.raises(InvalidDataError, match="at least one score in unknown_scores"):
         HarmonicMean().fit(np.ones(3), NO_SCORES)
 
 
@@ -224,7 +224,7 @@ def test_scores_too_large_for_a_mean_are_refused():
 
 @pytest.mark.usefixtures("outside_tests")
 def test_scores_of_two_axes_are_refused():
-    with pytest.raises(InvalidDataError, match=r"must have one axis, but its shape is \(2, 2\)"):
+    with pytest.raises(InvalidDataError, match=r"with one axis, got the shape \(2, 2\)"):
         KnownQuantile().fit(np.ones((2, 2)))
 
 
@@ -239,7 +239,7 @@ def test_a_share_is_above_zero_and_at_most_one(share):
     "make", [KnownQuantile, KnownGaussian, Fixed, LRPOptimal, FixedConfidence], ids=lambda m: m.name
 )
 def test_a_parameter_is_a_finite_number(make, bad):
-    with pytest.raises(InvalidDataError, match=f"^{make.name} needs a finite number as"):
+    with pytest.raises(InvalidDataError, match=rf"a finite number as \w+ of {make.name}, got"):
         make(bad)
 
 
@@ -442,7 +442,7 @@ def test_one_threshold_for_all_holds_for_boxes_of_other_classes_too():
 def test_boxes_called_unknown_have_no_threshold_per_class():
     threshold = ConfidenceThreshold(np.array([0.5, 0.8]), "own")
     with pytest.raises(
-        InvalidDataError, match="1 of 2 boxes are of no known class, the first in row 1"
+        InvalidDataError, match="1 of 2 boxes are not of a known class, the first in row 1"
     ):
         threshold.keep(boxes_of([0, 1], [0.9, 0.9]))
 
@@ -451,17 +451,17 @@ def test_thresholds_of_other_classes_are_refused():
     threshold = FixedConfidence(0.5).fit(boxes_of([], []), BoxTruth.empty([1], CLASSES))
     for names in (("bus", "car"), ("car",)):
         found = Detections.empty([1], Classes(names))
-        with pytest.raises(InvalidDataError, match=r"2 known classes \(car, bus\), but the det"):
+        with pytest.raises(InvalidDataError, match=r"2 known classes of the thresholds \(car"):
             threshold.keep(found)
-    with pytest.raises(InvalidDataError, match=r"1 known classes \(not named\)"):
+    with pytest.raises(InvalidDataError, match=r"1 known classes of the thresholds \(not named\)"):
         ConfidenceThreshold(np.array([0.5]), "own").keep(boxes_of([], []))
 
 
 def test_nan_is_no_threshold():
-    with pytest.raises(InvalidDataError, match="write infinity for a class of which nothing"):
+    with pytest.raises(InvalidDataError, match="Use infinity for a class without kept boxes"):
         ConfidenceThreshold(np.array([0.5, np.nan]), "own")
     with pytest.raises(
-        InvalidDataError, match="A threshold needs a finite number as value, but inf"
+        InvalidDataError, match="Expected a finite number as value of a threshold, got inf"
     ):
         UnknownThreshold(math.inf, "own")
 
@@ -493,7 +493,7 @@ def test_f1_refuses_confidences_below_zero():
 
 def test_lrp_refuses_an_iou_of_one():
     with pytest.raises(
-        InvalidDataError, match=r"tau of lrp is an IoU, at least 0 and below 1, but 1"
+        InvalidDataError, match=r"tau of lrp to be an IoU of at least 0 and below 1, got 1"
     ):
         LRPOptimal(1.0)
 

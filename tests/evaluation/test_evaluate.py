@@ -267,21 +267,21 @@ def test_a_plain_module_is_wrapped(monkeypatch):
 class Own(Method):
     """A method of somebody's own."""
 
-    def score(self, outputs):
-        return -outputs.logits.double().amax(dim=1)
+    def score_rows(self, rows):
+        return -rows.logits.double().amax(dim=1)
 
 
 def test_a_changed_method_of_ones_own_is_run_again(network, tmp_path, monkeypatch):
     places = {"store": tmp_path / "outputs", "out": tmp_path / "results", "n_resamples": 0}
     first = incognita.evaluate(network, tiny_benchmark(), {"own": Own()}, **places)
-    monkeypatch.setattr(Own, "score", lambda self, outputs: outputs.logits.double().amax(dim=1))
+    monkeypatch.setattr(Own, "score_rows", lambda self, rows: rows.logits.double().amax(dim=1))
     second = incognita.evaluate(network, tiny_benchmark(), {"own": Own()}, **places)
     values = [each.get("own").get("auroc", "near").value for each in (first, second)]
     assert values[0] == pytest.approx(1 - values[1])
 
 
 def test_an_own_method_that_breaks_does_not_take_the_others_with_it(network, monkeypatch):
-    monkeypatch.setattr(Own, "score", lambda self, outputs: outputs.logits[0, 99])
+    monkeypatch.setattr(Own, "score_rows", lambda self, rows: rows.logits[0, 99])
     found = incognita.evaluate(
         network, tiny_benchmark(), {"own": Own(), "msp": MSP()}, n_resamples=0
     )
@@ -346,8 +346,8 @@ class Moody(Method):
         (weight * 3).sum().backward()
         self.slope_ = float(weight.grad)
 
-    def score(self, outputs):
-        return -self.slope_ * outputs.logits.double().amax(dim=1)
+    def score_rows(self, rows):
+        return -self.slope_ * rows.logits.double().amax(dim=1)
 
 
 def test_a_grid_point_that_breaks_costs_neither_the_default_nor_the_search(network):

@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.methods.toys import Toy, with_probes
+from tests.methods.toys import Toy, with_extra_outputs
 from tests.oracles import shaping_methods as oracle
 
 from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
-from incognita.methods import _shaping as reshaping
-from incognita.methods import load_method
+from incognita.methods import activation_shaping, load_method
 from incognita.methods.activation_shaping import (
     ASHB,
     ASHP,
@@ -168,7 +167,7 @@ def test_of_equal_activations_the_first_are_kept():
 def test_adascale_equals_its_definition(toy, variant, percents):
     method = AdaScale((60, 90), *percents, shift_weight=3, variant=variant)
     known, validation, seen = (
-        with_probes(outputs, method.extra_outputs())
+        with_extra_outputs(outputs, method.extra_outputs())
         for outputs in (toy.outputs(9), toy.outputs(40, seed=3), toy.outputs(25, seed=4))
     )
     column = f"{method.extra_outputs()[0].key}/features"
@@ -191,14 +190,16 @@ def test_adascale_equals_its_definition(toy, variant, percents):
 
 def test_adascale_asks_for_its_step_in_validation_outputs():
     known = Toy().outputs(10)
-    with pytest.raises(InvalidDataError, match=r"probe AdaScaleStep\(share=0.05,epsilon=0.5\)"):
-        AdaScale().fit(with_probes(known, AdaScale().extra_outputs()), known)
+    with pytest.raises(
+        InvalidDataError, match=r"extra output AdaScaleStep\(share=0.05,epsilon=0.5\)"
+    ):
+        AdaScale().fit(with_extra_outputs(known, AdaScale().extra_outputs()), known)
 
 
 def test_adascale_asks_for_its_step_when_scoring():
     known = Toy().outputs(10)
-    method = AdaScale().fit(with_probes(known, AdaScale().extra_outputs()))
-    with pytest.raises(InvalidDataError, match="AdaScale needs the probe AdaScaleStep"):
+    method = AdaScale().fit(with_extra_outputs(known, AdaScale().extra_outputs()))
+    with pytest.raises(InvalidDataError, match="AdaScale needs the extra output AdaScaleStep"):
         method.score(known)
 
 
@@ -218,7 +219,7 @@ def test_methods_that_learn_nothing_score_without_being_fitted(method):
 
 @pytest.mark.parametrize("method", [*LEARNING, AdaScale()], ids=lambda method: method.title)
 def test_methods_that_learn_refuse_to_score_before(method):
-    seen = with_probes(Toy().outputs(7), AdaScale().extra_outputs())
+    seen = with_extra_outputs(Toy().outputs(7), AdaScale().extra_outputs())
     with pytest.raises(InvalidDataError, match="is not fitted yet"):
         method.score(seen)
 
@@ -245,9 +246,8 @@ def test_the_next_method_learns_from_reshaped_validation_outputs():
     class Listener(MSP):
         needs = Energy.needs | KNN.needs
 
-        def fit(self, known, validation=None):
-            seen_by_then.append((known, validation))
-            return self
+        def fit_statistics(self, known, validation):
+            seen_by_then.append((known.outputs, validation.outputs))
 
     toy = Toy()
     known, validation = toy.outputs(20), toy.outputs(9, seed=2)
@@ -289,7 +289,7 @@ def test_scores_do_not_depend_on_the_chunk(monkeypatch):
     for kind in (ReAct, VRA, DICE, ASHS, ASHB, SCALE):
         method = kind(scorer=KNN(k=3)).fit(known)
         together = method.score(seen)
-        monkeypatch.setattr(reshaping, "ROWS", 7)
+        monkeypatch.setattr(activation_shaping, "ROWS", 7)
         again = kind(scorer=KNN(k=3)).fit(known)
         np.testing.assert_allclose(again.score(seen), together, rtol=1e-12)
         monkeypatch.undo()

@@ -10,7 +10,7 @@ from tests.methods.test_mahalanobis import arrays, outputs_of, wide_outputs
 from tests.oracles import feature_methods as oracle
 
 from incognita.methods.mahalanobis import DDU
-from incognita.methods.numerics import class_gaussians
+from incognita.methods.numerics import mahalanobis_distance
 from incognita.methods.saving import load_saved_method, save_method
 
 
@@ -54,7 +54,7 @@ def test_many_rows_are_multiplied_in_float32_where_that_is_right_to_a_millionth(
     known, test = wide_outputs(4000, 1, n_classes=2), wide_outputs(60, 2, n_classes=2)
     method = DDU().fit(known)
     assert method.gaussians_["full 0"]["whitening"].dtype == torch.float32
-    monkeypatch.setattr(class_gaussians, "_FLOAT32_ERROR", 0.0)
+    monkeypatch.setattr(mahalanobis_distance, "_ERROR", 0.0)
     exact = DDU().fit(known)
     assert exact.gaussians_["full 0"]["whitening"].dtype == torch.float64
     np.testing.assert_allclose(method.score(test), exact.score(test), rtol=1e-6)
@@ -67,7 +67,7 @@ def test_ill_conditioned_rows_are_right_to_a_millionth(deviations, monkeypatch):
     world = HardRows(deviations, n_classes=2)
     known, rows = world.known(), torch.cat([world.features(100, 2), world.unknown(3)])
     found = DDU().fit(known).score(world.outputs(rows))
-    monkeypatch.setattr(class_gaussians, "_FLOAT32_ERROR", 0.0)
+    monkeypatch.setattr(mahalanobis_distance, "_ERROR", 0.0)
     expected = DDU().fit(known).score(world.outputs(rows))
     assert ((found - expected).abs() <= 1e-6 * expected.abs()).all()
 

@@ -126,11 +126,11 @@ def test_joined_logits_are_the_mean_logits() -> None:
 
 def test_members_that_do_not_fit_are_refused() -> None:
     first = Toy().outputs(4)
-    with pytest.raises(InvalidDataError, match="Member 1 was asked about other images"):
+    with pytest.raises(InvalidDataError, match="Member 1 has other images"):
         join_members([first, Toy().outputs(4, seed=9)])
     with pytest.raises(InvalidDataError, match="Member 1 knows 3 classes, but member 0 knows 4"):
         join_members([first, Toy(n_classes=3).outputs(4)])
-    with pytest.raises(InvalidDataError, match="No member came"):
+    with pytest.raises(InvalidDataError, match="at least one network, got none"):
         join_members([])
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from pytorch_ood.detector import MultiMahalanobis
 from pytorch_ood.detector import RankFeat as PeerRankFeat
-from tests.methods.toys import LAYERS, Toy, with_probes
+from tests.methods.toys import LAYERS, Toy, with_extra_outputs
 from tests.oracles.probe_methods import energy, mahalanobis
 from torch import Tensor, nn
 
@@ -101,7 +101,7 @@ def test_mds_ensemble_scores_the_stepped_features(
     known: ClassifierOutputs, unknown: ClassifierOutputs
 ) -> None:
     method = MDSEnsemble(epsilon=0.2).fit(known)
-    recorded = with_probes(unknown, method.extra_outputs())
+    recorded = with_extra_outputs(unknown, method.extra_outputs())
     assert recorded.extra_outputs is not None
     moved = {p.layer: recorded.extra_outputs[f"{p.key}/features"] for p in method.extra_outputs()}  # type: ignore[attr-defined]
     usual = {name: d.mean() for name, d in distances(known, known).items()}
@@ -109,14 +109,16 @@ def test_mds_ensemble_scores_the_stepped_features(
     expected = np.mean([found[name] / usual[name] for name in LAYERS], axis=0)
     np.testing.assert_allclose(method.score(recorded), expected, rtol=1e-8)
     assert (method.score(recorded) < MDSEnsemble().fit(known).score(unknown)).all()
-    with pytest.raises(InvalidDataError, match=r"needs the probe MahalanobisStep\(layer=stem"):
+    with pytest.raises(
+        InvalidDataError, match=r"needs the extra output MahalanobisStep\(layer=stem"
+    ):
         method.score(unknown)
 
 
 def test_the_step_of_mds_ensemble_carries_the_distance_of_the_fit(
     known: ClassifierOutputs, unknown: ClassifierOutputs
 ) -> None:
-    """Distance by the probe's means and precision, as the pass computes it, is the method's own."""
+    """Distance by the means and precision of the step, as the pass computes it, is the method's."""
     assert unknown.layers is not None
     method = MDSEnsemble(epsilon=0.1, layers=("stage2",), weighting="sum").fit(known)
     (step,) = method.extra_outputs()
@@ -234,7 +236,7 @@ def test_rankfeat_equals_pytorch_ood_on_both_layers_of_a_network() -> None:
 
 def test_rankfeat_at_a_temperature_equals_its_definition(toy: Toy) -> None:
     method = RankFeat(temperature=3.0)
-    outputs = with_probes(toy.outputs(10), method.extra_outputs())
+    outputs = with_extra_outputs(toy.outputs(10), method.extra_outputs())
     expected = energy(outputs.logits.double().numpy() * 0.45, 3.0)  # the toy's 0.5 and 0.4
     np.testing.assert_allclose(method.score(outputs), expected, rtol=1e-6)
     assert method.score(outputs[torch.zeros(10) > 0]).shape == (0,)
@@ -245,7 +247,11 @@ def test_rankfeat_refuses_what_it_cannot_use(toy: Toy) -> None:
         RankFeat(temperature=0.0)
     half = {f"{LogitsWithoutTopDirection().key}/last": torch.zeros(3, 4)}
     outputs = replace(toy.outputs(3), extra_outputs=half)
-    with pytest.raises(InvalidDataError, match=r"no column 'previous' but \['last'\]"):
+    with pytest.raises(
+        InvalidDataError, match=r"column 'previous' of the extra output .* hold \['last'\]"
+    ):
         RankFeat().score(outputs)
-    with pytest.raises(InvalidDataError, match=r"needs the probe LogitsWithoutTopDirection\(\)"):
+    with pytest.raises(
+        InvalidDataError, match=r"needs the extra output LogitsWithoutTopDirection\(\)"
+    ):
         RankFeat().score(toy.outputs(3))

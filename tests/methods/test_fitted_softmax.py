@@ -156,7 +156,7 @@ def test_kl_matching_stays_finite_where_a_template_has_lost_a_class():
 @pytest.mark.parametrize("kind", [KLMatching, Temperature])
 def test_no_validation_row_is_refused(kind):
     nobody = VALIDATION[torch.zeros(45, dtype=torch.bool)]
-    with pytest.raises(InvalidDataError, match="learns from known validation outputs, but none"):
+    with pytest.raises(InvalidDataError, match="learns from known validation outputs, got none"):
         kind().fit(KNOWN, nobody)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from pytorch_ood import detector as peers
-from tests.methods.toys import LAYERS, Toy, with_probes
+from tests.methods.toys import LAYERS, Toy, with_extra_outputs
 from tests.oracles.probe_methods import GramOracle, gram_rows
 from torch import Tensor, nn
 
@@ -19,7 +19,7 @@ PROBE = GramRows()
 
 
 def recorded(outputs: ClassifierOutputs) -> ClassifierOutputs:
-    return with_probes(outputs, (PROBE,))
+    return with_extra_outputs(outputs, (PROBE,))
 
 
 def columns(outputs: ClassifierOutputs, extra: GramRows = PROBE) -> dict[str, np.ndarray]:
@@ -163,19 +163,19 @@ def test_other_powers_give_other_scores(
     known: ClassifierOutputs, unknown: ClassifierOutputs
 ) -> None:
     fewer = Gram(powers=(1, 2))
-    one = fewer.fit(with_probes(known, fewer.extra_outputs())).score(
-        with_probes(unknown, fewer.extra_outputs())
+    one = fewer.fit(with_extra_outputs(known, fewer.extra_outputs())).score(
+        with_extra_outputs(unknown, fewer.extra_outputs())
     )
     assert not torch.allclose(one, Gram().fit(known).score(unknown))
 
 
 def test_what_is_missing_is_named(known: ClassifierOutputs, unknown: ClassifierOutputs) -> None:
     unwrap = replace(known, extra_outputs=None)
-    with pytest.raises(InvalidDataError, match="do not hold the probe GramRows"):
+    with pytest.raises(InvalidDataError, match="needs the extra output GramRows"):
         Gram().fit(unwrap)
-    with pytest.raises(InvalidDataError, match="do not hold the probe GramRows"):
+    with pytest.raises(InvalidDataError, match="needs the extra output GramRows"):
         Gram().fit(known, unwrap)
-    with pytest.raises(InvalidDataError, match="needs the probe GramRows"):
+    with pytest.raises(InvalidDataError, match="needs the extra output GramRows"):
         Gram().fit(known).score(replace(unknown, extra_outputs=None))
     with pytest.raises(InvalidDataError, match="not fitted yet"):
         Gram().score(unknown)

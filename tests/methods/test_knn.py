@@ -11,7 +11,6 @@ from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.knn import KNN, NNGuide, Relation
 from incognita.methods.numerics import neighbor_search
-from incognita.methods.numerics import neighbor_search as neighbor_candidates
 from incognita.methods.numerics.neighbor_search import (
     Bank,
     inverse_lengths,
@@ -41,18 +40,9 @@ def sklearn_distances(queries: torch.Tensor, bank: torch.Tensor, k: int) -> np.n
     return neighbors.kneighbors(unit(queries))[0]
 
 
-@pytest.fixture(params=["float32", "bfloat16"])
-def way(request, monkeypatch):
-    """Let the first products be float32 or bfloat16, whatever the processor can do."""
-    monkeypatch.setattr(neighbor_search, "has_fast_bfloat16", lambda: request.param == "bfloat16")
-    monkeypatch.setattr(neighbor_search, "_ENOUGH_ROWS", 1)
-    monkeypatch.setattr(neighbor_search, "_TRIAL", 32)
-    return request.param
-
-
 @pytest.mark.parametrize("k", [1, 7, 300])
 @pytest.mark.parametrize("spread", [0.02, 1.0])
-def test_knn_equals_sklearn(way, k, spread):
+def test_knn_equals_sklearn(k, spread):
     bank, queries = features_of(3000, 24, seed=1, spread=spread), features_of(90, 24, seed=2)
     scores = KNN(k=k).fit(outputs_of(bank)).score(outputs_of(queries))
     assert scores.dtype == torch.float64
@@ -75,63 +65,46 @@ def test_knn_equals_pytorch_ood():
     np.testing.assert_allclose(scores, expected, atol=2e-6)
 
 
-def test_both_ways_give_the_same_bits(monkeypatch):
-    bank = Bank(features := features_of(9000, 40, seed=1), inverse_lengths(features))
-    queries = features_of(600, 40, seed=2)
-    found = []
-    for is_fast in (True, False):
-        monkeypatch.setattr(neighbor_search, "has_fast_bfloat16", lambda is_fast=is_fast: is_fast)
-        found.append(largest_products(queries, bank, 20))
-    assert torch.equal(*found)
-
-
-def test_products_of_bfloat16_err_by_no_more_than_the_bound():
+def test_products_of_float32_err_by_no_more_than_the_bound():
     features, queries = features_of(500, 64, seed=1), features_of(300, 64, seed=2)
-    lengths = torch.linspace(0.5, 9, 500, dtype=torch.float64)  # not only unit vectors
-    bank = Bank(features, lengths * inverse_lengths(features), 9.0)
-    unit = queries.double() * inverse_lengths(queries)[:, None]
-    exact = unit @ (features.double() * bank.scale[:, None]).T
-    for rounding in (neighbor_candidates.BFloat16, neighbor_candidates.Float32):
-        way = rounding(unit, bank)
-        block = way.block(0, 500)
-        products = (way.queries @ block.rows.T).double() * block.scale
-        assert ((products - exact).abs() <= block.error[:, None]).all()
-    assert not torch.equal(products, exact)
+    bank, unit = (rows.double() * inverse_lengths(rows)[:, None] for rows in (features, queries))
+    error = ((unit.float() @ bank.float().T).double() - unit @ bank.T).abs().max()
+    assert 0 < error <= neighbor_search.float32_error(64)
 
 
 @pytest.mark.parametrize("n", [1, 2, 31, 64, 100])
-def test_scores_do_not_depend_on_the_batch(way, n):
+def test_scores_do_not_depend_on_the_batch(n):
     bank, queries = features_of(2500, 16, seed=1), features_of(100, 16, seed=2)
     method = KNN(k=10).fit(outputs_of(bank))
     together = method.score(outputs_of(queries))
     assert torch.equal(method.score(outputs_of(queries[:n])), together[:n])
 
 
-def test_blocks_of_any_size_give_the_same_bits(monkeypatch, way):
+def test_blocks_of_any_size_give_the_same_bits(monkeypatch):
     features = features_of(2500, 16, seed=1)
     bank, queries = Bank(features, inverse_lengths(features)), features_of(100, 16, seed=2)
     expected = largest_products(queries, bank, 10)
-    monkeypatch.setattr(neighbor_candidates, "QUERIES", 33)
-    monkeypatch.setattr(neighbor_candidates, "ROWS", 70)
+    monkeypatch.setattr(neighbor_search, "QUERIES", 33)
+    monkeypatch.setattr(neighbor_search, "ROWS", 70)
     monkeypatch.setattr(neighbor_search, "_ROOM", 1000)
     assert torch.equal(largest_products(queries, bank, 10), expected)
 
 
-def test_thousands_of_rows_that_tie_are_searched_one_by_one(way):
+def test_thousands_of_rows_that_tie_are_searched_in_float64():
     bank = torch.cat([torch.ones(4000, 8), features_of(50, 8, seed=1)])
     queries = torch.cat([torch.ones(40, 8), features_of(40, 8, seed=2)])
     scores = KNN(k=20).fit(outputs_of(bank)).score(outputs_of(queries))
     np.testing.assert_allclose(scores, sklearn_distances(queries, bank, 20)[:, -1], atol=1e-7)
 
 
-def test_tight_clusters_overflow_bfloat16_and_stay_exact(way):
+def test_tight_clusters_stay_exact():
     bank = features_of(20_000, 16, seed=1, spread=0.003)
     queries = features_of(64, 16, seed=2, spread=0.003)
     scores = KNN(k=3).fit(outputs_of(bank)).score(outputs_of(queries))
     np.testing.assert_allclose(scores, sklearn_distances(queries, bank, 3)[:, -1], atol=1e-7)
 
 
-def test_rows_in_opposite_directions_are_farthest(way):
+def test_rows_in_opposite_directions_are_farthest():
     bank = -features_of(3000, 8, seed=1).abs()  # all cosines are negative
     queries = features_of(50, 8, seed=2).abs()
     scores = KNN(k=4).fit(outputs_of(bank)).score(outputs_of(queries))
@@ -140,7 +113,7 @@ def test_rows_in_opposite_directions_are_farthest(way):
 
 
 @pytest.mark.parametrize("k", [1, 3, 8])
-def test_rows_of_zeros_stay_where_they_are(way, k):
+def test_rows_of_zeros_stay_where_they_are(k):
     bank, queries = features_of(20, 6, seed=1), features_of(40, 6, seed=2)
     bank[4:8], queries[::5] = 0, 0
     scores = KNN(k=k).fit(outputs_of(bank)).score(outputs_of(queries))
@@ -190,13 +163,17 @@ def test_a_bank_mapped_to_memory_works(tmp_path):
     assert torch.equal(scores, KNN(k=5).fit(outputs_of(bank)).score(queries))
 
 
-def test_search_on_a_device_agrees(monkeypatch):
-    features = features_of(3000, 16, seed=1)
-    bank, queries = Bank(features, inverse_lengths(features)), features_of(50, 16, seed=2)
-    monkeypatch.setattr(neighbor_search, "_ROWS_ON_DEVICE", 700)
-    unit = neighbor_search._at_unit_length(queries)
-    found = neighbor_search._search_on_device(unit, bank, 9)
-    np.testing.assert_allclose(found, largest_products(queries, bank, 9), atol=1e-6)
+@pytest.mark.parametrize("method", [KNN(k=3), Relation()], ids=["KNN", "Relation"])
+def test_a_lower_precision_that_torch_is_set_to_changes_nothing(method):
+    known, seen = related(1500, 1), related(300, 2)
+    expected = method.fit(known).score(seen)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert torch.equal(method.score(seen), expected)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @pytest.mark.gpu
@@ -229,7 +206,7 @@ def test_neighbor_zero_is_refused(kind):
         kind(k=0)
 
 
-def test_nnguide_equals_its_definition(way):
+def test_nnguide_equals_its_definition():
     toy = Toy(negative=True)
     known, seen = toy.outputs(80), toy.outputs(40, unknown=True, seed=2)
     scores = NNGuide(k=7, share=1.0).fit(known).score(seen)
@@ -343,7 +320,7 @@ def test_a_changed_parameter_changes_the_score(method, change):
 
 @pytest.mark.parametrize("k", [1, 2, 7, 300])
 @pytest.mark.parametrize("spread", [0.003, 1.0])
-def test_the_kth_product_alone_has_the_same_bits(way, k, spread):
+def test_the_kth_product_alone_has_the_same_bits(k, spread):
     features = features_of(3000, 24, seed=1, spread=spread)
     features[1000:1040] = features[:40]  # products that tie
     bank = Bank(features, inverse_lengths(features))

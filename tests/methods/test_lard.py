@@ -131,7 +131,7 @@ def test_the_components_that_tell_classes_apart_are_chosen(axes, size):
 
 
 def split_of(monkeypatch, known, validation=None, **limits):
-    """Give the parts that candidates are fitted on and judged by."""
+    """Return the parts that candidates are fitted on and evaluated on."""
     seen = []
 
     def look(candidates, *parts):
@@ -256,7 +256,7 @@ def test_what_is_missing_or_nonsense_is_said(known, validation):
         LaRD(k=300).fit(known)
     with pytest.raises(InvalidDataError, match="needs a latent layer pooled over boxes"):
         LaRD().fit(replace(known, layers=None))
-    with pytest.raises(InvalidDataError, match="the validation outputs have no labels"):
+    with pytest.raises(InvalidDataError, match="LaRD needs labels"):
         LaRD().fit(known, replace(validation, labels=None))
     with pytest.raises(InvalidDataError, match="must be classes 0 to 5, but one is 6"):
         LaRD().fit(replace(known, labels=known.labels + 1))

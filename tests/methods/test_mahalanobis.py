@@ -122,7 +122,9 @@ def test_ssd_gives_a_small_cluster_the_pooled_covariance():
 
 
 def test_ssd_refuses_more_clusters_than_rows():
-    with pytest.raises(InvalidDataError, match="3 clusters of 2 known rows"):
+    with pytest.raises(
+        InvalidDataError, match="between 1 and 2 clusters, as many as known rows, but got 3"
+    ):
         SSD(n_clusters=3).fit(outputs_of([[1.0, 0.0], [0.0, 1.0]]))
 
 
@@ -175,7 +177,7 @@ def test_ddu_shares_one_covariance_where_memory_forbids_more(known, test_rows, m
 
 def test_ddu_without_jitter_refuses_a_singular_covariance():
     known = outputs_of([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]], [0, 0, 0])
-    with pytest.raises(InvalidDataError, match=r"singular; give a larger jitter"):
+    with pytest.raises(InvalidDataError, match=r"singular; choose a larger jitter"):
         DDU(jitter=0.0).fit(known)
     assert DDU().fit(known).score(known).isfinite().all()
 

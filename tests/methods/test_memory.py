@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.methods.toys import Toy, with_probes
+from tests.methods.toys import Toy, with_extra_outputs
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -78,7 +78,7 @@ def equipped(outputs, method):
     extra_outputs = [
         p for part in ("known", "validation") for p in method.extra_outputs_to_fit(part)
     ]
-    return with_probes(outputs, extra_outputs)
+    return with_extra_outputs(outputs, extra_outputs)
 
 
 @pytest.mark.parametrize("name", [*list_methods(), *COMPOSED])

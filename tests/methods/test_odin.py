@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from pytorch_ood import detector as peers
-from tests.methods.toys import Toy, with_probes
+from tests.methods.toys import Toy, with_extra_outputs
 from tests.oracles.probe_methods import doubt
 from torch import Tensor, nn
 
@@ -31,7 +31,7 @@ def images() -> Tensor:
 
 
 def stepped_outputs(network: nn.Module, images: Tensor, step: InputStep) -> ClassifierOutputs:
-    """Record the probe as its definition says: up the gradient, in pixels."""
+    """Record the extra output as its definition says: up the gradient, in pixels."""
     moved = images.clone().requires_grad_()
     logits = network(moved)
     objective = {
@@ -59,7 +59,7 @@ def test_odin_equals_pytorch_ood_on_a_network(
 
 def test_odin_equals_its_definition() -> None:
     method = ODIN(temperature=7.0, epsilon=0.01)
-    outputs = with_probes(Toy().outputs(30), method.extra_outputs())
+    outputs = with_extra_outputs(Toy().outputs(30), method.extra_outputs())
     logits = outputs.logits.double() * 1.5  # what the toy's step of 0.01 does
     np.testing.assert_allclose(method.score(outputs), doubt(logits.numpy(), 7.0), rtol=1e-6)
 
@@ -97,7 +97,7 @@ def test_scores_at_temperature_1000_do_not_tie() -> None:
 
 def test_odin_max_logit_is_the_largest_stepped_logit() -> None:
     method = ODINMaxLogit(temperature=10.0, epsilon=0.02)
-    outputs = with_probes(Toy().outputs(30), method.extra_outputs())
+    outputs = with_extra_outputs(Toy().outputs(30), method.extra_outputs())
     expected = [-max(row) * 2.0 / 10.0 for row in outputs.logits.tolist()]  # 1 + 50 * 0.02 = 2
     np.testing.assert_allclose(method.score(outputs), expected, rtol=1e-6)
 
@@ -116,12 +116,12 @@ def test_godin_is_the_largest_stepped_numerator(network: nn.Module, images: Tens
 def test_godin_without_a_step_takes_the_numerators() -> None:
     method = GODIN(epsilon=0.0)
     assert method.extra_outputs() == (Numerators(),)
-    outputs = with_probes(Toy().outputs(9), method.extra_outputs())
+    outputs = with_extra_outputs(Toy().outputs(9), method.extra_outputs())
     torch.testing.assert_close(method.score(outputs), -0.3 * outputs.logits.amax(dim=1).double())
 
 
 @pytest.mark.usefixtures("outside_tests")
-def test_a_whole_number_asks_for_the_same_probe() -> None:
+def test_a_whole_number_asks_for_the_same_step() -> None:
     assert (
         ODIN(temperature=1000).extra_outputs()[0].key
         == ODIN(temperature=1000.0).extra_outputs()[0].key
@@ -132,8 +132,10 @@ def test_a_whole_number_asks_for_the_same_probe() -> None:
 def test_known_rows_score_below_unknown_ones(kind: type[Method]) -> None:
     method = kind()
     toy = Toy()
-    known = method.score(with_probes(toy.outputs(50), method.extra_outputs()))
-    unknown = method.score(with_probes(toy.outputs(50, unknown=True), method.extra_outputs()))
+    known = method.score(with_extra_outputs(toy.outputs(50), method.extra_outputs()))
+    unknown = method.score(
+        with_extra_outputs(toy.outputs(50, unknown=True), method.extra_outputs())
+    )
     assert known.dtype == torch.float64
     assert known.mean() < unknown.mean()
 
@@ -141,22 +143,22 @@ def test_known_rows_score_below_unknown_ones(kind: type[Method]) -> None:
 @pytest.mark.parametrize("kind", ALL)
 def test_no_row_gives_no_score_and_rows_do_not_depend_on_each_other(kind: type[Method]) -> None:
     method = kind()
-    outputs = with_probes(Toy().outputs(20), method.extra_outputs())
+    outputs = with_extra_outputs(Toy().outputs(20), method.extra_outputs())
     keep = torch.arange(20) % 3 == 0
     assert torch.equal(method.score(outputs[keep]), method.score(outputs)[keep])
     assert method.score(outputs[torch.zeros(20) > 0]).shape == (0,)
 
 
 @pytest.mark.parametrize("kind", [ODIN, ODINMaxLogit, GODIN])
-def test_a_probe_that_was_not_recorded_is_named(kind: type[Method]) -> None:
-    with pytest.raises(InvalidDataError, match=r"needs the probe InputStep\(epsilon=0.0"):
+def test_an_extra_output_that_was_not_recorded_is_named(kind: type[Method]) -> None:
+    with pytest.raises(InvalidDataError, match=r"needs the extra output InputStep\(epsilon=0.0"):
         kind().score(Toy().outputs(3))
 
 
 @pytest.mark.parametrize("kind", [ODIN, ODINMaxLogit])
 def test_other_parameters_give_other_scores(kind: type) -> None:
     methods = [kind(), kind(temperature=5.0), kind(epsilon=0.01)]
-    scores = [m.score(with_probes(Toy().outputs(9), m.extra_outputs())) for m in methods]
+    scores = [m.score(with_extra_outputs(Toy().outputs(9), m.extra_outputs())) for m in methods]
     assert not torch.allclose(scores[0], scores[1])
     assert not torch.allclose(scores[0], scores[2], rtol=1e-9)
 

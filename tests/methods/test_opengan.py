@@ -139,7 +139,7 @@ def test_what_is_missing_or_nonsense_is_said(known: ClassifierOutputs) -> None:
         OpenGAN(epochs=0)
     with pytest.raises(InvalidDataError, match="not fitted yet"):
         OpenGAN().score(known)
-    with pytest.raises(InvalidDataError, match="none came"):
+    with pytest.raises(InvalidDataError, match="learns from known outputs, got none"):
         OpenGAN().fit(known[torch.zeros(400) > 0])
 
 

@@ -13,6 +13,7 @@ from tests.oracles.logit_methods import OpenMaxByLoops, weibull
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.kernels.weibull import fit_tails
+from incognita.methods.method import Rows
 from incognita.methods.openmax import OpenMax
 from incognita.metrics.ranking import auroc
 
@@ -66,7 +67,8 @@ def test_the_weights_equal_the_w_scores_of_libmr():
     method.means_ = torch.zeros(1, 1, dtype=torch.float64)
     method.distances_ = torch.tensor(LIBMR_TAIL, dtype=torch.float64).sort().values
     method.offsets_ = torch.tensor([0, 20])
-    method.finalize(KNOWN, KNOWN)
+    rows = Rows(KNOWN, method)
+    method.finalize(rows, rows)
     rows = torch.tensor(list(LIBMR_W_SCORES), dtype=torch.float64)[:, None]
     weights = method._surprise(rows, torch.zeros(7, 1, dtype=torch.long))[:, 0]
     np.testing.assert_allclose(weights, list(LIBMR_W_SCORES.values()), rtol=1e-7)

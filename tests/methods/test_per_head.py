@@ -102,7 +102,7 @@ def test_it_needs_what_its_method_needs_and_is_called_like_it(name):
     assert method.extra_outputs() == scorer.extra_outputs()
 
 
-def test_probes_are_those_of_its_method():
+def test_extra_outputs_are_those_of_its_method():
     assert (
         PerHead(scorer=load_method("odin")).extra_outputs() == load_method("odin").extra_outputs()
     )
@@ -138,9 +138,8 @@ class Singular(Method):
             raise LinAlgError("The matrix is singular.")
         self.mean_ = known.features.double().mean()
 
-    def score(self, outputs):
-        self.check(outputs)
-        return outputs.features.double().mean(dim=1) - self.mean_
+    def score_rows(self, rows):
+        return rows.features.double().mean(dim=1) - self.mean_
 
 
 def test_a_singular_matrix_is_no_reason_to_give_up():
@@ -231,11 +230,11 @@ def test_no_rows_give_no_scores():
 def test_rows_of_no_head_or_of_other_heads_are_refused():
     method = PerHead(scorer=KNN()).fit(KNOWN)
     plain = replace(KNOWN, heads=(), head_index=None)
-    with pytest.raises(InvalidDataError, match="ask KNN itself"):
+    with pytest.raises(InvalidDataError, match="use KNN itself"):
         PerHead(scorer=KNN()).fit(plain)
-    with pytest.raises(InvalidDataError, match="ask KNN itself"):
+    with pytest.raises(InvalidDataError, match="use KNN itself"):
         method.score(plain)
-    with pytest.raises(InvalidDataError, match="fitted for 3 heads, but outputs of 4"):
+    with pytest.raises(InvalidDataError, match="fitted for 3 heads, got outputs of 4"):
         method.score(replace(TEST, heads=(*TEST.heads, TEST.heads[0])))
     with pytest.raises(InvalidDataError, match="of heads 0 to 2, but one is of head 3"):
         method.score(replace(TEST, head_index=TEST.head_index + 1))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.methods.toys import Toy, as_boxes, with_probes
+from tests.methods.toys import Toy, as_boxes, with_extra_outputs
 
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
@@ -22,7 +22,7 @@ def boxes(n, seed, unknown=False):
 
 @pytest.fixture(scope="module")
 def known():
-    outputs = with_probes(boxes(400, seed=1), SAFE().extra_outputs_to_fit("known"))
+    outputs = with_extra_outputs(boxes(400, seed=1), SAFE().extra_outputs_to_fit("known"))
     return replace(outputs, image_ids=tuple(f"image{k // 4}#{k % 4}" for k in range(400)))
 
 
@@ -94,7 +94,7 @@ def test_the_epoch_of_the_lowest_held_out_loss_is_kept(known, unknown):
 def test_unknown_and_perturbed_boxes_are_found(seed, known, unknown):
     method = SAFE(seed=seed).fit(known)
     others = boxes(100, seed=2)
-    extra_outputs = with_probes(others, method.extra_outputs_to_fit("known")).extra_outputs
+    extra_outputs = with_extra_outputs(others, method.extra_outputs_to_fit("known")).extra_outputs
     moved = {name: extra_outputs[f"{PerturbedLayers().key}/{name}"] for name in LAYERS}
     of_known = method.score(others)
     for found in (method.score(unknown), method.score(replace(others, layers=moved))):
@@ -139,7 +139,7 @@ def test_other_layers_are_not_looked_at(fitted, known, unknown):
     other = SAFE().fit(without(known))
     assert torch.equal(other.score(without(unknown)), fitted.score(unknown))
     one = replace(unknown, layers={"shortcut/1": unknown.layers["shortcut/1"]})
-    with pytest.raises(InvalidDataError, match="fitted on the layer 'shortcut/2'"):
+    with pytest.raises(InvalidDataError, match="SAFE uses the layer 'shortcut/2'"):
         fitted.score(one)
     with pytest.raises(InvalidDataError, match="needs shortcut layers pooled over boxes"):
         SAFE().fit(replace(known, layers={"latent/rpn": torch.zeros(400, 3)}))

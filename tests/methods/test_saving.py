@@ -24,15 +24,14 @@ class FarFromMean(Method):
         self.mean_ = known.features.double().mean(dim=0)
         self.energy_ = load_method("temperature").fit(known, validation)
 
-    def score(self, outputs):
-        self.check(outputs)
-        return (outputs.features.double() - self.mean_).norm(dim=1) ** self.power
+    def score_rows(self, rows):
+        return (rows.features.double() - self.mean_).norm(dim=1) ** self.power
 
 
 @dataclass(eq=False)
 class Other(Method):
-    def score(self, outputs):
-        return outputs.logits[:, 0].double()
+    def score_rows(self, rows):
+        return rows.logits[:, 0].double()
 
 
 TOY = Toy()
@@ -67,12 +66,12 @@ def test_a_module_may_have_been_renamed(tmp_path, monkeypatch):
 def test_state_that_cannot_be_written_is_refused(tmp_path):
     method = FarFromMean().fit(TOY.outputs(50))
     method.rows_ = [1, 2]
-    with pytest.raises(InvalidDataError, match="rows_ is a list, but what a method learns"):
+    with pytest.raises(InvalidDataError, match="rows_ is a list, but fitted state is saved as"):
         save_method(method, tmp_path / "own")
 
 
 def test_parameters_that_cannot_be_written_are_refused(tmp_path):
     method = FarFromMean(power=torch.ones(1)).fit(TOY.outputs(50))
-    with pytest.raises(InvalidDataError, match=r"parameters .* cannot be written"):
+    with pytest.raises(InvalidDataError, match=r"parameters .* cannot be saved"):
         save_method(method, tmp_path / "own")
     assert not (tmp_path / "own").exists()

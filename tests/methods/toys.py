@@ -1,4 +1,4 @@
-"""Outputs of a network that never was: clusters of features, a head, layers and probes."""
+"""Outputs of a network that never was: clusters of features, a head, layers and extra outputs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -90,7 +90,7 @@ def of_heads(outputs: ClassifierOutputs, n_heads: int = 2) -> ClassifierOutputs:
     return replace(outputs, head=None, heads=heads, head_index=torch.arange(len(outputs)) % n_heads)
 
 
-def with_probes(
+def with_extra_outputs(
     outputs: ClassifierOutputs, extra_outputs: Sequence[ExtraOutput]
 ) -> ClassifierOutputs:
     """Add columns a pass might have recorded: steps help confident rows more, as they really do."""

@@ -1,4 +1,4 @@
-"""How t*, the threshold on the detector's confidence, is chosen: one for all, or one per class."""
+"""Policies that choose t*, the threshold on the detector's confidence, overall or per class."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -22,7 +22,7 @@ from incognita.shapes import Bool, Float64
 
 @dataclass(frozen=True)
 class F1Optimal(ConfidencePolicy):
-    r"""One confidence for all classes: the mean of those that are best for the F1 of each class.
+    r"""One confidence for all classes: the mean of the F1-optimal ones of each class.
 
     $$ t^* = \frac1C \sum_c \bar s_c(r_c), \quad
     r_c = \arg\max_r \frac{2 \, r \, \bar p_c(r)}{r + \bar p_c(r)} $$
@@ -32,8 +32,8 @@ class F1Optimal(ConfidencePolicy):
     6dd9c27, `compute_average_precision.py`, printed as "Classification Score at Optimal F-1").
 
     C counts the classes with a best F1 and a confidence above zero; the others are named in
-    `facts["without_threshold"]`. Departure: the code also averages the -1 of a class without
-    objects, and the surest mistake of a class of which nothing is found (its 0 / 0 is NaN, which
+    `metadata["without_threshold"]`. Departure: the code also averages the -1 of a class without
+    objects, and the highest confidence of a class without a true positive (its 0 / 0 is NaN, which
     `argmax` takes for the largest); both are left out here.
 
     >>> from incognita.containers.classes import Classes
@@ -51,13 +51,13 @@ class F1Optimal(ConfidencePolicy):
         names = truth.classes.known_names
         table = match(detections, truth, convention=COCO, thresholds=COCO_THRESHOLDS)
         values, f1 = _best_confidences(precision_curves(table, len(names)))
-        is_there = (values > 0) & (f1 > 0)
-        _check_any(str(self), is_there, truth)
-        one = float(mean_inside(values[is_there]))
+        is_defined = (values > 0) & (f1 > 0)
+        _check_any(str(self), is_defined, truth)
+        one = float(mean_inside(values[is_defined]))
         metadata = {
-            "per_class": _named(names, values, is_there),
-            "f1": _named(names, f1, is_there),
-            "without_threshold": _left_out(names, is_there),
+            "per_class": _named(names, values, is_defined),
+            "f1": _named(names, f1, is_defined),
+            "without_threshold": _left_out(names, is_defined),
         }
         per_class = np.full(len(names), one)
         return ConfidenceThreshold(per_class, str(self), metadata, names, other_classes=one)
@@ -65,14 +65,14 @@ class F1Optimal(ConfidencePolicy):
 
 @dataclass(frozen=True)
 class LRPOptimal(ConfidencePolicy):
-    """Per class the confidence at which the LRP error is smallest.
+    """The confidence of each class at which its LRP error is smallest.
 
     Oksuz et al., One metric to measure them all, TPAMI 2021; self-aware detection (CVPR 2023)
-    chooses its detection thresholds so. Only thresholds that can be applied are looked at, see
-    `metrics.lrp.optimal_lrp`.
+    chooses its detection thresholds this way. Only thresholds that can be applied are considered,
+    see `metrics.lrp.optimal_lrp`.
 
     A class without objects or without a true positive has no such confidence. None of its boxes is
-    kept, and `facts["without_threshold"]` names it: the public code keeps all of them when it
+    kept, and `metadata["without_threshold"]` names it: the public code keeps all of them when it
     prepares its data and none when it is used (NaN compared in two ways), and -1 keeps all boxes of
     a class without objects.
 
@@ -95,26 +95,27 @@ class LRPOptimal(ConfidencePolicy):
         check_number("tau", self.name, self.tau)
         if not 0 <= self.tau < 1:
             raise InvalidDataError(
-                f"tau of {self.name} is an IoU, at least 0 and below 1, but {self.tau} came."
+                f"Expected tau of {self.name} to be an IoU of at least 0 and below 1, "
+                f"got {self.tau}."
             )
 
     def fit(self, detections: Detections, truth: BoxTruth) -> ConfidenceThreshold:
         names = truth.classes.known_names
         table = match(detections, truth, convention=COCO, thresholds=(float(self.tau),))
         best = optimal_lrp(table, len(names))
-        is_there = ~np.isnan(best.thresholds)
-        _check_any(str(self), is_there, truth)
+        is_defined = ~np.isnan(best.thresholds)
+        _check_any(str(self), is_defined, truth)
         metadata = {
-            "lrp": _named(names, best.per_class, is_there),
-            "without_threshold": _left_out(names, is_there),
+            "lrp": _named(names, best.per_class, is_defined),
+            "without_threshold": _left_out(names, is_defined),
         }
-        per_class = np.where(is_there, best.thresholds, np.inf)
+        per_class = np.where(is_defined, best.thresholds, np.inf)
         return ConfidenceThreshold(per_class, str(self), metadata, names)
 
 
 @dataclass(frozen=True)
 class FixedConfidence(ConfidencePolicy):
-    """A confidence somebody decided on, for all classes alike.
+    """A given confidence, the same for all classes.
 
     >>> from incognita.containers.classes import Classes
     >>> nothing = BoxTruth.empty([1], Classes(("car", "bus")))
@@ -138,7 +139,7 @@ class FixedConfidence(ConfidencePolicy):
 def _best_confidences(
     curves: PrecisionCurves,
 ) -> tuple[Float64[np.ndarray, "classes"], Float64[np.ndarray, "classes"]]:
-    """The confidence at the best F1 of each class, and that F1; 0 where nothing is defined."""
+    """Return the confidence at the best F1 of each class, and that F1; 0 where undefined."""
     precision = np.nan_to_num(curves.precision.mean(axis=0), nan=0.0)
     confidence = np.nan_to_num(mean_inside(curves.confidence), nan=0.0)
     recalls = curves.recalls[:, None]
@@ -157,15 +158,15 @@ def _check_positive(detections: Detections) -> None:
         raise InvalidDataError(
             f"f1 averages confidences with the 0 of recalls that are not reached, so they must not "
             f"be negative, but row {int(is_negative.argmax())} is "
-            f"{detections.confidence[is_negative.argmax()]}; give probabilities, or use lrp."
+            f"{detections.confidence[is_negative.argmax()]}; pass probabilities, or use lrp."
         )
 
 
-def _check_any(policy: str, is_there: Bool[np.ndarray, "classes"], truth: BoxTruth) -> None:
-    if not is_there.any():
+def _check_any(policy: str, is_defined: Bool[np.ndarray, "classes"], truth: BoxTruth) -> None:
+    if not is_defined.any():
         raise InvalidDataError(
             f"{policy} found no threshold: no detection with a confidence finds an object of its "
-            f"class among the {len(truth)} objects of {truth.n_images} images; give detections on "
+            f"class among the {len(truth)} objects of {truth.n_images} images; pass detections on "
             f"annotated known images, or a fixed number."
         )
 
@@ -173,10 +174,10 @@ def _check_any(policy: str, is_there: Bool[np.ndarray, "classes"], truth: BoxTru
 def _named(
     names: tuple[str, ...],
     values: Float64[np.ndarray, "classes"],
-    is_there: Bool[np.ndarray, "classes"],
+    is_defined: Bool[np.ndarray, "classes"],
 ) -> dict[str, float]:
-    return {names[k]: float(values[k]) for k in np.flatnonzero(is_there)}
+    return {names[k]: float(values[k]) for k in np.flatnonzero(is_defined)}
 
 
-def _left_out(names: tuple[str, ...], is_there: Bool[np.ndarray, "classes"]) -> list[str]:
-    return [names[k] for k in np.flatnonzero(~is_there)]
+def _left_out(names: tuple[str, ...], is_defined: Bool[np.ndarray, "classes"]) -> list[str]:
+    return [names[k] for k in np.flatnonzero(~is_defined)]

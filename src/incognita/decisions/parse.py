@@ -1,4 +1,4 @@
-"""Which threshold policy: from what people type to the policy, tau and t* kept apart."""
+"""Builds threshold policies from text, those of tau and those of t* kept apart."""
 
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
@@ -12,7 +12,7 @@ from incognita.registry import Registry
 
 @dataclass(frozen=True)
 class _Kind:
-    """One of the two kinds of policies, and the words to tell it from the other."""
+    """One of the two kinds of policies, and how messages describe it."""
 
     registry: Registry
     sets: str
@@ -32,7 +32,7 @@ _CONFIDENCE = _Kind(
 
 
 def score_policy(policy: str | int | float | Policy) -> ScorePolicy:
-    """Give the policy for tau that was asked for; a number is a fixed threshold.
+    """Return the policy for tau that a text describes; a number is a fixed threshold.
 
     >>> score_policy("quantile(share=0.99)"), score_policy("12.5")
     (KnownQuantile(share=0.99), Fixed(value=12.5))
@@ -42,30 +42,30 @@ def score_policy(policy: str | int | float | Policy) -> ScorePolicy:
     """
     if isinstance(policy, ScorePolicy):
         return policy
-    read: ScorePolicy = _read(policy, _SCORE, _CONFIDENCE)
-    return read
+    parsed: ScorePolicy = _parse(policy, _SCORE, _CONFIDENCE)
+    return parsed
 
 
 def confidence_policy(policy: str | int | float | Policy) -> ConfidencePolicy:
-    """Give the policy for t* that was asked for; a number is a fixed threshold.
+    """Return the policy for t* that a text describes; a number is a fixed threshold.
 
     >>> confidence_policy("f1"), confidence_policy("fixed(0.5)")
     (F1Optimal(), FixedConfidence(value=0.5))
     """
     if isinstance(policy, ConfidencePolicy):
         return policy
-    read: ConfidencePolicy = _read(policy, _CONFIDENCE, _SCORE)
-    return read
+    parsed: ConfidencePolicy = _parse(policy, _CONFIDENCE, _SCORE)
+    return parsed
 
 
-def _read(policy: Any, kind: _Kind, other: _Kind) -> Any:
-    """Make the policy of one kind; one of the other kind is refused in words."""
+def _parse(policy: Any, kind: _Kind, other: _Kind) -> Any:
+    """Build the policy of one kind; raise for one of the other kind."""
     if isinstance(policy, Policy):
         raise _wrong_kind(str(policy), kind, other)
     if isinstance(policy, bool) or not isinstance(policy, str | int | float):
         raise InvalidDataError(
-            f"A {kind.registry.kind} is a name or a number, such as {kind.example} or 0.5, "
-            f"but {policy!r:.80} came."
+            f"Expected a {kind.registry.kind} by name or as a number, such as {kind.example} or "
+            f"0.5, got {policy!r:.80}."
         )
     if (number := _number(policy)) is not None:
         return kind.registry.get("fixed")(number)
@@ -73,19 +73,19 @@ def _read(policy: Any, kind: _Kind, other: _Kind) -> Any:
     name = call.name
     if name in other.registry.homes and name not in kind.registry.homes:
         raise _wrong_kind(name, kind, other)
-    made = kind.registry.get(name)
-    return made(**_parameters(call, made))
+    policy_class = kind.registry.get(name)
+    return policy_class(**_parameters(call, policy_class))
 
 
 def _wrong_kind(name: str, kind: _Kind, other: _Kind) -> InvalidDataError:
     return InvalidDataError(
-        f"{name} sets {other.sets}, but here a policy is wanted for {kind.sets}; "
-        f"choose one of: {', '.join(kind.registry.names())}."
+        f"Expected a policy for {kind.sets}, got {name}, which sets {other.sets}. "
+        f"Choose one of: {', '.join(kind.registry.names())}."
     )
 
 
 def _number(policy: str | int | float) -> float | None:
-    """Give the number that came, or None where it is a name."""
+    """Return the number, or None where it is a name."""
     try:
         return _as_float(policy)
     except ValueError:
@@ -95,7 +95,7 @@ def _number(policy: str | int | float) -> float | None:
 def _as_float(value: str | int | float) -> float:
     try:
         return float(value)
-    except OverflowError:  # a whole number beyond all floats; the policy refuses infinity
+    except OverflowError:  # an integer beyond all floats; policies reject infinity
         return float("inf")
 
 

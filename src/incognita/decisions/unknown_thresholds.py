@@ -1,7 +1,7 @@
-"""How tau, the threshold on the unknown score, is chosen: from known rows, or against unknown ones.
+"""Policies that choose tau, the threshold on the unknown score.
 
-Every policy reports the same facts: how many rows there were, the share of known rows its threshold
-accepts, and the share of unknown rows it rejects where such rows were given.
+The metadata of every threshold hold the number of rows, the share of known rows that it accepts,
+and the share of unknown rows that it rejects where such rows were given.
 """
 
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ class KnownQuantile(ScorePolicy):
     """The smallest known score that accepts at least a share of the known rows.
 
     FindMeIfYouCan, section 5.2: "such that 95% of the ID samples lie above the threshold" (there a
-    higher score means more known). An order statistic, nothing is interpolated: the share that
-    exceeds it can be counted, and a monotone map of the scores changes no decision. With ties more
+    higher score means more known). An order statistic without interpolation, so that a monotone
+    map of the scores changes no decision. With ties more
     than the share may be accepted.
 
     Args:
-        share: How much of the known rows to accept at least, above 0 and at most 1; the paper's.
+        share: Least share of known rows to accept, above 0 and at most 1; the paper's.
 
     >>> KnownQuantile(share=0.75).fit(np.array([4.0, 1.0, 3.0, 2.0])).value
     3.0
@@ -58,15 +58,16 @@ class KnownQuantile(ScorePolicy):
 
 @dataclass(frozen=True)
 class KnownGaussian(ScorePolicy):
-    r"""So many standard deviations above the mean of the known scores.
+    r"""A number of standard deviations above the mean of the known scores.
 
     $$ \tau = \mu + 1.645 \, \sigma $$ with the moments of the known scores, divided by n. If they
-    were Gaussian 95 % would be accepted; they seldom are, and `facts["known_accepted"]` says how
-    many really are. The public codes choose so (FMIYC_OOD-OD_Benchmark at f1a695e and runia_core at
-    02fc57b, `get_baselines_thresholds`: mean - 1.645 std of a score that points the other way).
+    were Gaussian, 95 % would be accepted; they seldom are, and `metadata["known_accepted"]` is the
+    actual share. The public codes choose this way (FMIYC_OOD-OD_Benchmark at f1a695e and runia_core
+    at 02fc57b, `get_baselines_thresholds`: mean - 1.645 std of a score that is higher for known
+    rows).
 
     Args:
-        n_std: How many standard deviations; 1.645 in both codes.
+        n_std: Number of standard deviations; 1.645 in both codes.
 
     >>> threshold = KnownGaussian(n_std=1.0).fit(np.array([0.0, 0.0, 0.0, 4.0]))
     >>> round(threshold.value, 6), threshold.metadata["known_accepted"]
@@ -84,8 +85,8 @@ class KnownGaussian(ScorePolicy):
         known_scores: Real[np.ndarray, "known"],
         unknown_scores: Real[np.ndarray, "unknown"] | None = None,
     ) -> UnknownThreshold:
-        known = np.sort(_some_scores("known_scores", known_scores))  # sums then know no row order
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
+        known = np.sort(_some_scores("known_scores", known_scores))  # any row order, same sum
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow raises below
             mean = mean_inside(known)
             std = np.sqrt(np.square(known - mean).mean())
             value = float(mean + self.n_std * std)
@@ -100,14 +101,14 @@ class KnownGaussian(ScorePolicy):
 
 @dataclass(frozen=True)
 class HarmonicMean(ScorePolicy):
-    r"""The score that best accepts known rows and rejects unknown ones, both at once.
+    r"""The score with the best harmonic mean of known rows accepted and unknown ones rejected.
 
     $$ \max_\tau \frac{2 \, TPR \, TNR}{TPR + TNR}, \quad
     TPR = P(s \le \tau \mid \text{known}), \quad TNR = P(s > \tau \mid \text{unknown}) $$
     over all scores that occur; of equally good ones the smallest. Oksuz et al., Towards building
-    self-aware object detectors, CVPR 2023, section 4, choose the image threshold so, with images
-    whose objects are painted over as unknown. Departure: their code reads scikit-learn's ROC curve,
-    which leaves out points on a straight line, and misses the best where it is one of these.
+    self-aware object detectors, CVPR 2023, section 4, choose the image threshold this way, with
+    images whose objects are painted over as unknown. Departure: their code uses scikit-learn's ROC
+    curve, which leaves out collinear points, and misses the best where it is one of these.
 
     >>> known, unknown = np.array([0.1, 0.2, 0.3, 0.8]), np.array([0.3, 0.7, 0.9])
     >>> threshold = HarmonicMean().fit(known, unknown)
@@ -124,8 +125,8 @@ class HarmonicMean(ScorePolicy):
     ) -> UnknownThreshold:
         if unknown_scores is None:
             raise InvalidDataError(
-                "harmonic-mean weighs known against unknown rows, but only known scores came; give "
-                "those of pseudo-unknown rows as well, or use quantile, which needs none."
+                "harmonic-mean needs scores of known and of unknown rows, got only known ones. "
+                "Pass those of pseudo-unknown rows as well, or use quantile, which needs none."
             )
         known = np.sort(_some_scores("known_scores", known_scores))
         unknown = np.sort(_some_scores("unknown_scores", unknown_scores))
@@ -144,7 +145,7 @@ class HarmonicMean(ScorePolicy):
 
 @dataclass(frozen=True)
 class Fixed(ScorePolicy):
-    """A number somebody decided on; scores, where there are any, only describe what it does.
+    """A given number; scores, where there are any, only describe what it does.
 
     >>> Fixed(12.5).fit(np.array([10.0, 20.0])).metadata
     {'n_known': 2, 'known_accepted': 0.5}
@@ -170,7 +171,7 @@ def _harmonic_means(
     known: Float64[np.ndarray, "known"],
     unknown: Float64[np.ndarray, "unknown"],
 ) -> Float64[np.ndarray, "levels"]:
-    """The harmonic mean of the two shares at each level, both columns being sorted.
+    """Compute the harmonic mean of the two shares at each level, both columns being sorted.
 
     Written with counts, a of n known accepted and r of m unknown rejected, it is 2 a r / (a m +
     r n): whole numbers and one division, so that equal qualities are equal to the last bit.
@@ -190,7 +191,7 @@ def _threshold(
     unknown_scores: Real[np.ndarray, "unknown"] | None,
     **more: float,
 ) -> UnknownThreshold:
-    """Give the threshold with what it does on the rows that came."""
+    """Build the threshold with what it does on the given rows."""
     metadata: dict[str, Any] = {"n_known": len(known)}
     if len(known):
         metadata["known_accepted"] = float(np.mean(known <= value))
@@ -206,7 +207,7 @@ def _scores(name: str, values: Real[np.ndarray, "..."]) -> Float64[np.ndarray, "
     scores = np.asarray(values, np.float64)
     if scores.ndim != 1:
         raise InvalidDataError(
-            f"{name} must have one axis, but its shape is {scores.shape}; pass one score per row."
+            f"Expected {name} with one axis, got the shape {scores.shape}. Pass one score per row."
         )
     check_finite(name, scores)
     return scores
@@ -217,7 +218,7 @@ def _some_scores(name: str, values: Real[np.ndarray, "..."]) -> Float64[np.ndarr
     if not len(scores):
         kind = name.removesuffix("_scores")
         raise InvalidDataError(
-            f"{name} holds no score, but a threshold is chosen from at least one; give the scores "
-            f"of {kind} rows, or a fixed number."
+            f"Expected at least one score in {name}, got none. Pass the scores of {kind} rows, or "
+            f"use a fixed number."
         )
     return scores

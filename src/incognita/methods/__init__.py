@@ -1,4 +1,11 @@
-"""How unknown: every method, by the name people type."""
+"""Post-hoc methods that score how unknown a row is.
+
+Every method is registered under the name people type, and its class can be imported from here:
+
+>>> from incognita.methods import KNN, load_method
+>>> load_method("knn", k=10), KNN(k=10)
+(KNN(k=10), KNN(k=10))
+"""
 
 from typing import Any
 
@@ -57,6 +64,34 @@ METHODS = Registry(
 )
 
 
+# importable from here beside the classes of the registry
+_OTHERS = {
+    "Method": f"{_HERE}.method:Method",
+    "Refit": f"{_HERE}.method:Refit",
+    "Rows": f"{_HERE}.method:Rows",
+    "Needs": "incognita.containers.needs:Needs",
+    "PerHead": f"{_HERE}.per_head:PerHead",
+    "join_members": f"{_HERE}.ensembles:join_members",
+    "parse_method": f"{_HERE}.parse:parse_method",
+    "save_method": f"{_HERE}.saving:save_method",
+    "load_saved_method": f"{_HERE}.saving:load_saved_method",
+}
+_EXPORTS = Registry(
+    "name", {home.partition(":")[2]: home for home in METHODS.homes.values()} | _OTHERS
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a class when it is first used: `import incognita.methods` stays cheap."""
+    if name not in _EXPORTS.homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _EXPORTS.get(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS.homes})
+
+
 def list_methods(pattern: str = "*") -> list[str]:
     """List the names of the methods.
 
@@ -67,7 +102,7 @@ def list_methods(pattern: str = "*") -> list[str]:
 
 
 def load_method(name: str, **parameters: Any) -> Any:
-    """Make a method from its name; `"react+knn"` reshapes the features first, then asks kNN.
+    """Build a method from its name; in `"react+knn"` the first wraps the second.
 
     Parameters are those of the first method named.
 

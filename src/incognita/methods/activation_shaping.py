@@ -1,32 +1,134 @@
-"""Methods that reshape features and hand over to another method, by default to energy."""
+"""Methods that reshape features and wrap another method, by default energy."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import Needs
+from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
-from incognita.methods._shaping import FeatureShaping
-from incognita.methods.method import Refit
+from incognita.methods.method import Method, Refit, Rows
 from incognita.methods.numerics.activations import (
     check_percentiles,
+    float64_logits,
     largest_of_row,
     n_kept,
     percentile_of_all,
     scaling,
     scaling_by,
 )
+from incognita.methods.numerics.rows import ROWS, new_rows
 from incognita.methods.numerics.statistics import overall_mean
+from incognita.methods.softmax import Energy
 from incognita.shapes import Float
 
 
 @dataclass(eq=False)
+class Shaping(Method):
+    """A method that reshapes features, recomputes the logits, and wraps `scorer`.
+
+    `scorer` gets the reshaped features, their logits, and all other columns unchanged. If it
+    learns, a copy of it is fitted on reshaped known outputs. Features are reshaped in float64 and
+    keep their type; logits are float64. A search tries the parameters of the outer method only.
+    """
+
+    scorer: Method = field(default_factory=Energy, kw_only=True)
+    needs: ClassVar[Needs] = Needs.FEATURES | Needs.HEAD
+
+    @abstractmethod
+    def reshape(self, rows: Rows) -> ClassifierOutputs:
+        """Return the outputs that `scorer` gets, for a few rows."""
+
+    def finalize_shape(self, known: Rows, validation: Rows) -> None:
+        """Set the state that `reshape` needs beside the parameters; many methods have none."""
+        return
+
+    def finalize(self, known: Rows, validation: Rows) -> None:
+        self.finalize_shape(known, validation)
+        if self.scorer.all_needs & (Needs.KNOWN | Needs.VALIDATION):
+            self.scorer = copy(self.scorer)  # the instance passed in is not fitted
+            held_out = None if validation is known else self._reshape_all(validation)
+            self.scorer.fit(self._reshape_all(known), held_out)
+
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        parts = [self.scorer.score(self.reshape(part)) for part in _row_parts(rows)]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+    def _reshape_all(self, rows: Rows) -> ClassifierOutputs:
+        """Reshape any number of rows; large tables are written to unnamed files."""
+        features = new_rows(*rows.features.shape)
+        logits = new_rows(len(rows), rows.n_classes)
+        first, head = 0, rows.head
+        for part in _row_parts(rows):
+            shaped = Rows(self.reshape(part), self)
+            features[first : first + len(part)] = shaped.features
+            logits[first : first + len(part)] = shaped.outputs.logits
+            first, head = first + len(part), shaped.head
+        device = rows.features.device
+        return replace(
+            rows.outputs, features=features.to(device), logits=logits.to(device), head=head
+        )
+
+    def extra_outputs(self) -> tuple[ExtraOutput, ...]:
+        return self.scorer.extra_outputs()
+
+    def _check_fitted(self) -> None:
+        if self.needs & (Needs.KNOWN | Needs.VALIDATION) and not self.state():
+            raise InvalidDataError(f"{self.title} is not fitted yet; call fit(known) first.")
+        self.scorer._check_fitted()
+
+
+@dataclass(eq=False)
+class FeatureShaping(Shaping):
+    """Shaping that depends on the features alone."""
+
+    @abstractmethod
+    def shape(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Reshape features, keeping their type."""
+
+    def shape_head(self, head: Head) -> Head:
+        """Return the head to use instead of the network's; most methods keep it."""
+        return head
+
+    def reshape(self, rows: Rows) -> ClassifierOutputs:
+        features = self.shape(rows.features.double())
+        head = self.shape_head(rows.head)
+        logits = float64_logits(head, features)
+        return rows.outputs.reshaped(features.to(rows.features.dtype), logits, head)
+
+
+def _row_parts(rows: Rows) -> Iterator[Rows]:
+    """Cut rows into parts of a few, as views."""
+    if 0 < len(rows) <= ROWS:
+        yield rows
+        return
+    whole = rows.outputs
+    for first in range(0, len(rows), ROWS):
+        part = slice(first, first + ROWS)
+        outputs = replace(
+            whole,
+            image_ids=whole.image_ids[part],
+            logits=whole.logits[part],
+            features=None if whole.features is None else whole.features[part],
+            labels=None if whole.labels is None else whole.labels[part],
+            layers=_cut(whole.layers, part),
+            extra_outputs=_cut(whole.extra_outputs, part),
+        )
+        yield Rows(outputs, rows.method)
+
+
+def _cut(columns: Mapping[str, Tensor] | None, rows: slice) -> dict[str, Tensor] | None:
+    return None if columns is None else {name: t[rows] for name, t in columns.items()}
+
+
+@dataclass(eq=False)
 class ReAct(FeatureShaping):
-    r"""Cuts off activations above what is usual on known data, then asks `scorer` (energy).
+    r"""ReAct: clip activations, then energy (Sun et al., 2021).
 
     $$ \bar f = \min(f, c) $$
 
@@ -58,8 +160,7 @@ class ReAct(FeatureShaping):
     def __post_init__(self) -> None:
         check_percentiles(self.title, percentile=self.percentile)
 
-    def settle_shape(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        assert known.features is not None
+    def finalize_shape(self, known: Rows, validation: Rows) -> None:
         self.threshold_ = percentile_of_all(known.features, self.percentile)
 
     def shape(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
@@ -68,7 +169,7 @@ class ReAct(FeatureShaping):
 
 @dataclass(eq=False)
 class VRA(FeatureShaping):
-    r"""Drops low activations and clips high ones, then applies `scorer` (energy).
+    r"""VRA: drop low activations and clip high ones, then energy (Xu et al., 2023).
 
     $$ \bar f_j = 0 \text{ if } f_j < a, \quad b \text{ if } f_j > b, \quad f_j \text{ else} $$
 
@@ -110,8 +211,7 @@ class VRA(FeatureShaping):
                 f"VRA needs a low_percentile of at most the high one, but got {low} and {high}."
             )
 
-    def settle_shape(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        assert known.features is not None
+    def finalize_shape(self, known: Rows, validation: Rows) -> None:
         self.low_ = percentile_of_all(known.features, self.low_percentile)
         self.high_ = percentile_of_all(known.features, self.high_percentile)
 
@@ -121,7 +221,7 @@ class VRA(FeatureShaping):
 
 @dataclass(eq=False)
 class DICE(FeatureShaping):
-    r"""Keeps only the weights of the head that contribute most, then asks `scorer` (energy).
+    r"""DICE: keep the head weights that contribute most, then energy (Sun and Li, 2022).
 
     $$ \bar W = W \circ [\, W \circ m > v \,] $$
 
@@ -130,8 +230,8 @@ class DICE(FeatureShaping):
     Out-of-Distribution Detection, ECCV 2022. percentile = 90 as in the paper for CIFAR
     and in OpenOOD (70 for ImageNet).
 
-    Departures: OpenOOD never rebuilds the mask, so any search of its is dead; ours does rebuild
-    it, and the grid is our own. Features stay as they are, of any sign.
+    Departures: OpenOOD never rebuilds the mask, so its search has no effect; the mask is rebuilt
+    here, and the grid is ours. Features stay as they are, of any sign.
 
     >>> head = Head(torch.tensor([[1.0, 1.0], [1.0, 1.0]]), torch.zeros(2))
     >>> known = ClassifierOutputs((0,), torch.zeros(1, 2), torch.tensor([[1.0, 5.0]]), head=head)
@@ -147,12 +247,10 @@ class DICE(FeatureShaping):
     def __post_init__(self) -> None:
         check_percentiles(self.title, percentile=self.percentile)
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        assert known.features is not None
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
         self.mean_ = overall_mean(known.features)
 
-    def settle_shape(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        assert known.head is not None
+    def finalize_shape(self, known: Rows, validation: Rows) -> None:
         contributions = known.head.weight.to(self.mean_) * self.mean_
         self.is_kept_ = contributions > percentile_of_all(contributions, self.percentile)
 
@@ -164,7 +262,7 @@ class DICE(FeatureShaping):
 
 
 def dice_react(percentile: int | float = 90, clip_percentile: int | float = 90) -> DICE:
-    """Make DICE on features that ReAct cuts off, as the DICE paper combines them.
+    """DICE + ReAct: DICE on features that ReAct clips, then energy (Sun and Li, 2022).
 
     `percentile` is that of the weights, `clip_percentile` that of the activations; a search tries
     the first. Sun and Li, DICE: Leveraging Sparsification for Out-of-Distribution Detection, ECCV
@@ -178,7 +276,7 @@ def dice_react(percentile: int | float = 90, clip_percentile: int | float = 90) 
 
 @dataclass(eq=False)
 class _RowShaping(FeatureShaping):
-    """What those share that look at the largest activations of each row and learn nothing."""
+    """Shared by shapings by the largest activations of each row, which learn nothing."""
 
     percentile: int | float = 90
     search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -197,7 +295,7 @@ class _RowShaping(FeatureShaping):
 
 @dataclass(eq=False)
 class ASHP(_RowShaping):
-    r"""Keeps the largest activations of a row, then asks `scorer` (energy).
+    r"""ASH-P: keep the largest activations of a row, then energy (Djurisic et al., 2023).
 
     $$ \bar f_j = f_j \text{ if } j \in K(f), \quad 0 \text{ else} $$
 
@@ -217,7 +315,7 @@ class ASHP(_RowShaping):
 
 @dataclass(eq=False)
 class ASHS(_RowShaping):
-    r"""Keeps the largest activations of a row, scaled up, then asks `scorer` (energy).
+    r"""ASH-S: keep and scale the largest activations, then energy (Djurisic et al., 2023).
 
     $$ \bar f_j = f_j \exp(s_1 / s_2) \text{ if } j \in K(f), \quad 0 \text{ else},
        \qquad s_1 = \sum_j f_j, \quad s_2 = \sum_{j \in K(f)} f_j $$
@@ -241,7 +339,7 @@ class ASHS(_RowShaping):
 
 @dataclass(eq=False)
 class ASHB(_RowShaping):
-    r"""Keeps the largest activations of a row, all made equal, then asks `scorer` (energy).
+    r"""ASH-B: keep and binarize the largest activations, then energy (Djurisic et al., 2023).
 
     $$ \bar f_j = s_1 / k \text{ if } j \in K(f), \quad 0 \text{ else},
        \qquad s_1 = \sum_j f_j $$
@@ -266,7 +364,7 @@ class ASHB(_RowShaping):
 
 @dataclass(eq=False)
 class SCALE(_RowShaping):
-    r"""Scales a row up by how evenly its activations are spread, then asks `scorer` (energy).
+    r"""SCALE: scale activations by their share in the largest, then energy (Xu et al., 2024).
 
     $$ \bar f = f \exp(s_1 / s_2),
        \qquad s_1 = \sum_j f_j, \quad s_2 = \sum_{j \in K(f)} f_j $$

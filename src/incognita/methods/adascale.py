@@ -1,4 +1,4 @@
-"""Scaling of features by an amount that depends on how a small step of the input moves them."""
+"""AdaSCALE: scaling of features that depends on how an input step moves them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,15 +12,20 @@ from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.extraction.extra_outputs import AdaScaleStep
-from incognita.methods._shaping import Shaping, float64_logits
-from incognita.methods.method import Refit
-from incognita.methods.numerics.activations import check_percentiles, largest_of_row, scaling
-from incognita.methods.numerics.rows import by_chunk, probe_column
+from incognita.methods.activation_shaping import Shaping
+from incognita.methods.method import Refit, Rows
+from incognita.methods.numerics.activations import (
+    check_percentiles,
+    float64_logits,
+    largest_of_row,
+    scaling,
+)
+from incognita.methods.numerics.rows import by_chunk
 
 
 @dataclass(eq=False)
 class AdaScale(Shaping):
-    r"""SCALE with a percentile of each row's own: rows a small step moves far are scaled less.
+    r"""AdaSCALE: SCALE with a percentile per row, set by an input step (Regmi, 2025).
 
     $$ p = p_0 + (1 - F(Q)) (p_1 - p_0), \qquad
        Q = \sum_{j \in K_1(f)} \max(0, \tilde f_j)
@@ -39,8 +44,8 @@ class AdaScale(Shaping):
     is taken here, where the code takes none of fewer than 100. Both sums go over the largest f, not
     over the largest of what is summed.
 
-    Departures: F counts all validation rows (the code draws 5000 without a seed). The step is a
-    probe: validation outputs need it as well as those to score, and a search costs no gradients.
+    Departures: F counts all validation rows (the code draws 5000 without a seed). The step is an
+    extra output, of validation rows as well as of those to score; a search costs no gradients.
     Only positive activations enter $s_1$ and $s_2$, as in the code.
 
     >>> extra = AdaScale().extra_outputs()[0]
@@ -62,7 +67,7 @@ class AdaScale(Shaping):
     share: int | float = 0.05
     epsilon: int | float = 0.5
     needs: ClassVar[Needs] = Needs.FEATURES | Needs.HEAD | Needs.VALIDATION
-    fits_on_probes_of: ClassVar[tuple[str, ...]] = ("validation",)
+    fits_on_extra_outputs_of: ClassVar[tuple[str, ...]] = ("validation",)
     search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "percentiles": tuple(combinations((60, 65, 70, 75, 80, 85, 90, 95, 99), 2))
     }
@@ -91,23 +96,20 @@ class AdaScale(Shaping):
     def extra_outputs(self) -> tuple[ExtraOutput, ...]:
         return (self._step, *self.scorer.extra_outputs())
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        assert validation.features is not None
-        stepped = probe_column(validation, self._step, "features")
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
+        stepped = validation.column(self._step, "features")
         self.reference_ = by_chunk(self._movement, validation.features, stepped).sort().values
 
-    def reshape(self, outputs: ClassifierOutputs) -> ClassifierOutputs:
-        assert outputs.features is not None
-        assert outputs.head is not None
-        features = outputs.features.double()
-        stepped = probe_column(outputs, self._step, "features")
+    def reshape(self, rows: Rows) -> ClassifierOutputs:
+        features = rows.features.double()
+        stepped = rows.column(self._step, "features")
         ratio = scaling(features, self._n_kept(features, self._movement(features, stepped)))
         if self.variant == "L":
-            logits = float64_logits(outputs.head, features) * ratio**2
-            return outputs.reshaped(outputs.features, logits, outputs.head)
+            logits = float64_logits(rows.head, features) * ratio**2
+            return rows.outputs.reshaped(rows.features, logits, rows.head)
         shaped = features * ratio.exp()
-        logits = float64_logits(outputs.head, shaped)
-        return outputs.reshaped(shaped.to(outputs.features.dtype), logits, outputs.head)
+        logits = float64_logits(rows.head, shaped)
+        return rows.outputs.reshaped(shaped.to(rows.features.dtype), logits, rows.head)
 
     def _n_kept(self, features: Tensor, movement: Tensor) -> Tensor:
         low, high = self.percentiles

@@ -1,4 +1,4 @@
-"""Methods that ask several networks, real or sampled, and average their probabilities."""
+"""Methods that average the probabilities of several networks, trained or sampled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from torch import Tensor
 from incognita.containers.needs import Needs
 from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
-from incognita.methods._shaping import float64_logits
-from incognita.methods.method import Method
+from incognita.methods.method import Method, Rows
+from incognita.methods.numerics.activations import float64_logits
 from incognita.methods.numerics.rows import by_chunk, chunks, new_rows
 from incognita.methods.softmax import one_minus_largest, rows_at_once
 from incognita.shapes import Float
@@ -21,7 +21,7 @@ MEMBERS = "members/logits"
 
 @dataclass(eq=False)
 class MCDropout(Method):
-    r"""Doubt of the mean answer when features are dropped at random, several times.
+    r"""MC dropout: MSP of the mean over random dropout masks (Gal and Ghahramani, 2016).
 
     $$ s(x) = 1 - \max_c \frac1K \sum_{k=1}^K
        \operatorname{softmax}\big(W (m_k \odot z) / (1 - r) + b\big)_c $$
@@ -56,17 +56,14 @@ class MCDropout(Method):
         if self.passes < 1:
             raise InvalidDataError(f"MCDropout needs at least 1 pass, but got {self.passes}.")
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        assert outputs.features is not None  # check() has seen to both
-        assert outputs.head is not None
-        heads = self._thinned_heads(outputs.head, outputs.features.device)
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        heads = self._thinned_heads(rows.head, rows.features.device)
 
-        def mean_doubt(rows: Tensor) -> Tensor:
-            logits = float64_logits(heads, rows.double())
-            return _doubt_of_mean(logits.view(len(rows), self.passes, -1))
+        def uncertainty(features: Tensor) -> Tensor:
+            logits = float64_logits(heads, features.double())
+            return _uncertainty_of_mean(logits.view(len(features), self.passes, -1))
 
-        return by_chunk(mean_doubt, outputs.features, rows=rows_at_once(outputs))
+        return by_chunk(uncertainty, rows.features, rows=rows_at_once(rows))
 
     def _thinned_heads(self, head: Head, device: torch.device) -> Head:
         """Join one head per pass; dropping a feature is dropping a column of the weight."""
@@ -79,7 +76,7 @@ class MCDropout(Method):
 
 @dataclass(eq=False)
 class Ensemble(Method):
-    r"""Doubt of the mean answer of several networks.
+    r"""Deep ensemble: MSP of the mean of several networks (Lakshminarayanan et al., 2017).
 
     $$ s(x) = 1 - \max_c \frac1M \sum_{m=1}^M \operatorname{softmax}(f^m(x))_c $$
 
@@ -97,15 +94,14 @@ class Ensemble(Method):
 
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.MEMBERS
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        logits = (outputs.extra_outputs or {}).get(MEMBERS)
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        logits = (rows.outputs.extra_outputs or {}).get(MEMBERS)
         if logits is None:
             raise InvalidDataError(
                 "Ensemble needs the logits of several networks, but the outputs are those of one; "
                 "join the outputs of all members with join_members."
             )
-        return by_chunk(_doubt_of_mean, logits, rows=1024)
+        return by_chunk(_uncertainty_of_mean, logits, rows=1024)
 
 
 def join_members(parts: Sequence[ClassifierOutputs]) -> ClassifierOutputs:
@@ -113,7 +109,7 @@ def join_members(parts: Sequence[ClassifierOutputs]) -> ClassifierOutputs:
 
     The logits of the whole are the mean logits $\frac1M \sum_m f^m$; those of the mean probability
     would have no energy of their own. Features, head, layers and labels are those of the first
-    member: a method that uses them judges that member.
+    member: a method that uses them scores that member.
 
     >>> one = ClassifierOutputs(("a",), torch.tensor([[0.0, 0.0]]))
     >>> two = ClassifierOutputs(("a",), torch.tensor([[0.0, 30.0]]))
@@ -122,7 +118,7 @@ def join_members(parts: Sequence[ClassifierOutputs]) -> ClassifierOutputs:
     (tensor([[ 0., 15.]]), torch.Size([1, 2, 2]))
     """
     if not parts:
-        raise InvalidDataError("No member came to be joined; give the outputs of each network.")
+        raise InvalidDataError("Expected the outputs of at least one network, got none.")
     first = parts[0]
     for k, part in enumerate(parts):
         _check_member(k, part, first)
@@ -141,13 +137,13 @@ def join_members(parts: Sequence[ClassifierOutputs]) -> ClassifierOutputs:
 def _joined_logits(
     parts: Sequence[Tensor],
 ) -> tuple[Float[Tensor, "n classes"], Float[Tensor, "n members classes"]]:
-    """Give the mean logits and those of all members side by side."""
+    """Compute the mean logits, and stack those of all members."""
     like = parts[0]
     n, n_classes = like.shape
     mean = new_rows(n, n_classes, dtype=like.dtype)
     members = new_rows(n, len(parts), n_classes, dtype=like.dtype)
-    for mean_rows, member_rows, *each in chunks(mean, members, *parts, rows=1024):
-        logits = torch.stack([part.to(like) for part in each], dim=1)
+    for mean_rows, member_rows, *chunk in chunks(mean, members, *parts, rows=1024):
+        logits = torch.stack([part.to(like) for part in chunk], dim=1)
         member_rows.copy_(logits)
         mean_rows.copy_(logits.double().mean(dim=1))
     return mean.to(like.device), members.to(like.device)
@@ -156,7 +152,7 @@ def _joined_logits(
 def _check_member(k: int, part: ClassifierOutputs, first: ClassifierOutputs) -> None:
     if part.image_ids != first.image_ids:
         raise InvalidDataError(
-            f"Member {k} was asked about other images, or in another order, than member 0; "
+            f"Member {k} has other images than member 0, or another order of them; "
             f"extract all members on the same data."
         )
     if part.logits.shape[1] != first.logits.shape[1]:
@@ -166,5 +162,5 @@ def _check_member(k: int, part: ClassifierOutputs, first: ClassifierOutputs) -> 
         )
 
 
-def _doubt_of_mean(logits: Tensor) -> Tensor:
+def _uncertainty_of_mean(logits: Tensor) -> Tensor:
     return one_minus_largest(logits.double().softmax(dim=2).mean(dim=1))

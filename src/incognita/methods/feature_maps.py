@@ -1,6 +1,6 @@
-"""Methods that look inside the network: at pooled features of layers, or at trimmed maps."""
+"""Methods on inner layers of the network: MDS over layers, and RankFeat."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -8,16 +8,15 @@ import torch
 from torch import Tensor
 
 from incognita.containers.needs import ExtraOutput, Needs
-from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.extraction.extra_outputs import LogitsWithoutTopDirection, MahalanobisStep
-from incognita.methods.method import Method, Refit
+from incognita.methods.method import Method, Refit, Rows
 from incognita.methods.numerics.mahalanobis_distance import (
     WhitenedClasses,
     smallest_class_distance,
     whitened_classes,
 )
-from incognita.methods.numerics.rows import by_chunk, probe_column
+from incognita.methods.numerics.rows import by_chunk
 from incognita.methods.numerics.statistics import class_means, pooled_covariance, whitening
 from incognita.methods.softmax import check_positive
 from incognita.shapes import Float
@@ -25,7 +24,7 @@ from incognita.shapes import Float
 
 @dataclass(eq=False)
 class MDSEnsemble(Method):
-    r"""Mahalanobis distance to the nearest class, added up over layers of the network.
+    r"""MDS ensemble: Mahalanobis distances summed over layers (Lee et al., 2018).
 
     $$ s(x) = \frac1L \sum_\ell \frac{d_\ell(x)}{\bar d_\ell}, \qquad
        d_\ell(x) = \min_c (g_\ell - \mu_{\ell c})^T \Sigma_\ell^+ (g_\ell - \mu_{\ell c}) $$
@@ -49,6 +48,7 @@ class MDSEnsemble(Method):
         layers: Their names; all that were recorded if None.
         weighting: "mean" of distances in units of the usual one, or plain "sum".
 
+    >>> from incognita import ClassifierOutputs
     >>> layers = {"stem": torch.tensor([[-1.0], [1.0], [9.0], [11.0]])}
     >>> labels = torch.tensor([0, 0, 1, 1])
     >>> known = ClassifierOutputs((0, 1, 2, 3), torch.zeros(4, 2), labels=labels, layers=layers)
@@ -72,22 +72,20 @@ class MDSEnsemble(Method):
                 f"MDSEnsemble weights layers by mean or sum, but got {self.weighting!r}."
             )
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        tables = _tables(known, self.layers or tuple(known.layers or ()))
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
+        names = self.layers or tuple(known.layers)
         self.means_: dict[str, Tensor] = {}
         self.classes_: dict[str, dict[str, Tensor]] = {}
         # kept, not computed on demand: the key of a step must be the same after loading
         self.precision_: dict[str, Tensor] = {}
-        for name, table in tables.items():
+        for name in names:
+            table = known.layer(name)
             self.means_[name], root = _means_and_root(table, known)
             self.precision_[name] = root @ root.T
             self.classes_[name] = whitened_classes(table, self.means_[name], root)._asdict()
 
-    def finalize(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        usual = {
-            name: self._distances(name, table).mean()
-            for name, table in _tables(validation, tuple(self.means_)).items()
-        }
+    def finalize(self, known: Rows, validation: Rows) -> None:
+        usual = {name: self._distances(name, validation.layer(name)).mean() for name in self.means_}
         # a layer in which every known row lies on its mean has no usual distance
         self.usual_ = {name: m if m > 0 else torch.ones_like(m) for name, m in usual.items()}
 
@@ -96,19 +94,15 @@ class MDSEnsemble(Method):
             return ()
         return tuple(self._step(name) for name in self.means_)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        if self.epsilon > 0:
-            tables = {
-                name: probe_column(outputs, self._step(name), "features") for name in self.means_
-            }
-        else:
-            tables = _tables(outputs, tuple(self.means_))
-        distances = {name: self._distances(name, table) for name, table in tables.items()}
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        distances = {name: self._distances(name, self._table(name, rows)) for name in self.means_}
         if self.weighting == "sum":
             return torch.stack(list(distances.values())).sum(dim=0)
-        relative = [each / self.usual_[name].to(each) for name, each in distances.items()]
+        relative = [values / self.usual_[name].to(values) for name, values in distances.items()]
         return torch.stack(relative).mean(dim=0)
+
+    def _table(self, name: str, rows: Rows) -> Tensor:
+        return rows.column(self._step(name), "features") if self.epsilon > 0 else rows.layer(name)
 
     def _distances(self, name: str, table: Tensor) -> Tensor:
         return smallest_class_distance(table, WhitenedClasses(**self.classes_[name]))
@@ -119,15 +113,16 @@ class MDSEnsemble(Method):
 
 @dataclass(eq=False)
 class RankFeat(Method):
-    r"""Energy of the logits when the strongest direction of the feature maps is taken out.
+    r"""RankFeat: energy after removing the top direction of the feature maps (Song et al., 2022).
 
     $$ s(x) = -T \log \sum_c \exp\big(\tfrac12 (f'_c + f''_c) / T\big) $$
 
-    with f' and f'' the logits after the largest singular direction of the last and of the one but
-    last layer's map is removed (`LogitsWithoutTopDirection`) and T `temperature`. Song et al., RankFeat:
-    Rank-1 Feature Removal for Out-of-distribution Detection, NeurIPS 2022, section 3. T = 1 as in
-    the authors' code and in OpenOOD.
+    with f' and f'' the logits after the largest singular direction of the map of the last and of
+    the second-to-last layer is removed (`LogitsWithoutTopDirection`) and T `temperature`. Song et
+    al., RankFeat: Rank-1 Feature Removal for Out-of-distribution Detection, NeurIPS 2022, section
+    3. T = 1 as in the authors' code and in OpenOOD.
 
+    >>> from incognita import ClassifierOutputs
     >>> extra = LogitsWithoutTopDirection()
     >>> recorded = {"last": torch.tensor([[4.0, 0.0]]), "previous": torch.tensor([[2.0, 2.0]])}
     >>> columns = {f"{extra.key}/{name}": column for name, column in recorded.items()}
@@ -144,30 +139,17 @@ class RankFeat(Method):
     def extra_outputs(self) -> tuple[ExtraOutput, ...]:
         return (LogitsWithoutTopDirection(),)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
         (extra,) = self.extra_outputs()
-        parts = [probe_column(outputs, extra, name) for name in ("last", "previous")]
-        return by_chunk(self._energy, *parts)
+        last, previous = (rows.column(extra, name) for name in ("last", "previous"))
+        return by_chunk(self._energy, last, previous)
 
     def _energy(self, last: Tensor, previous: Tensor) -> Tensor:
         logits = (last.double() + previous.double()) / 2
         return -self.temperature * (logits / self.temperature).logsumexp(dim=1)
 
 
-def _tables(outputs: ClassifierOutputs, names: Sequence[str]) -> dict[str, Tensor]:
-    layers = outputs.layers or {}
-    for name in names:
-        if name not in layers:
-            raise InvalidDataError(
-                f"MDSEnsemble uses the layer {name!r}, but the outputs hold {sorted(layers)}; "
-                f"extract that layer too, or choose among these."
-            )
-    return {name: layers[name] for name in names}
-
-
-def _means_and_root(table: Tensor, known: ClassifierOutputs) -> tuple[Tensor, Tensor]:
-    """Give the means of the present classes and what whitens the covariance they share."""
-    assert known.labels is not None  # check() has seen to it
-    means, counts = class_means(table, known.labels, known.logits.shape[1])
+def _means_and_root(table: Tensor, known: Rows) -> tuple[Tensor, Tensor]:
+    """Compute the means of the present classes and what whitens the covariance they share."""
+    means, counts = class_means(table, known.labels, known.n_classes)
     return means[counts > 0], whitening(pooled_covariance(table, known.labels, means))

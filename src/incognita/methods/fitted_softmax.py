@@ -1,4 +1,4 @@
-"""Methods on logits that learn from held-out outputs of known images."""
+"""Methods on logits that are fitted on held-out outputs of known images."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from incognita.containers.needs import Needs
-from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods.method import Method
+from incognita.methods.method import Method, Rows
 from incognita.methods.numerics.rows import by_chunk, chunks
 from incognita.methods.softmax import entropy, log_one_minus_max_softmax, rows_at_once
 from incognita.shapes import Float, Int
@@ -24,7 +23,7 @@ _SMALL_STEP = 1e-12
 
 @dataclass(eq=False)
 class Temperature(Method):
-    r"""The doubt of a softmax that was calibrated on known data, as a logarithm.
+    r"""Temperature: MSP of a softmax with fitted temperature, as a logarithm (Guo et al., 2017).
 
     $$ s(x) = \log\left(1 - \max_c \operatorname{softmax}(f(x) / T)_c\right), \qquad
        T = \arg\min_T -\sum_i \log \operatorname{softmax}(f(x_i) / T)_{y_i} $$
@@ -40,6 +39,7 @@ class Temperature(Method):
     as small as float64 allows, range of the logits / 350), or the answers are worse than chance
     (range / 0.001).
 
+    >>> from incognita import ClassifierOutputs
     >>> logits, labels = torch.tensor([[2.0, 0.0]] * 4), torch.tensor([0, 0, 0, 1])
     >>> known = ClassifierOutputs((1, 2, 3, 4), logits, labels=labels)
     >>> method = Temperature().fit(known)
@@ -51,13 +51,12 @@ class Temperature(Method):
 
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.VALIDATION | Needs.LABELS
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
         labels = _checked_labels(self.title, validation)
         self.temperature_ = _best_temperature(validation, labels)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        return by_chunk(self._uncertainty, outputs.logits, rows=rows_at_once(outputs))
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        return by_chunk(self._uncertainty, rows.logits, rows=rows_at_once(rows))
 
     def _uncertainty(self, logits: Tensor) -> Tensor:
         return log_one_minus_max_softmax(logits.double() / self.temperature_)
@@ -65,7 +64,7 @@ class Temperature(Method):
 
 @dataclass(eq=False)
 class KLMatching(Method):
-    r"""Divergence of the softmax from the typical softmax of the class it resembles most.
+    r"""KL matching: divergence from the nearest class template (Hendrycks et al., 2022).
 
     $$ s(x) = \min_c \operatorname{KL}(p(x) \| d_c) = \min_c \sum_k p_k \log p_k
        - \sum_k p_k \log d_{ck}, \qquad p = \operatorname{softmax}(f) $$
@@ -73,13 +72,13 @@ class KLMatching(Method):
     with f the logits and $d_c$ the mean softmax of the known validation rows *predicted* as c
     (training rows where there are none). Hendrycks et al., Scaling Out-of-Distribution Detection
     for Real-World Settings, ICML 2022. It has no parameter. All divergences of all rows are one
-    matrix product; the public code calls Python for every row and class, 197 ms a row at 1,000
-    classes.
+    matrix product.
 
     Departures: OpenOOD gives a class that was never predicted a one-hot $d_c$. No softmax has a
     finite divergence from that, so the class is left out; in float32, where a softmax rounds to
     one-hot, OpenOOD finds 0 instead. A probability below 2e-308 in $d_c$ counts as that.
 
+    >>> from incognita import ClassifierOutputs
     >>> p = torch.tensor([[3.0, 1.0], [1.0, 3.0], [1.0, 1.0]]).log()
     >>> known = ClassifierOutputs(("a", "b"), p[:2])
     >>> rows = ClassifierOutputs(("c", "d", "e"), p)
@@ -89,9 +88,9 @@ class KLMatching(Method):
 
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.VALIDATION
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
         _check_some(self.title, validation)
-        n_classes = validation.logits.shape[1]
+        n_classes = validation.n_classes
         sums = validation.logits.new_zeros(n_classes, n_classes, dtype=torch.float64)
         counts = sums.new_zeros(n_classes)
         for (logits,) in chunks(validation.logits, rows=rows_at_once(validation)):
@@ -102,9 +101,8 @@ class KLMatching(Method):
         templates = sums[is_predicted] / counts[is_predicted, None]
         self.log_templates_ = templates.clamp_min(torch.finfo(torch.float64).tiny).log()
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        return by_chunk(self._divergence, outputs.logits, rows=rows_at_once(outputs))
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        return by_chunk(self._divergence, rows.logits, rows=rows_at_once(rows))
 
     def _divergence(self, logits: Tensor) -> Tensor:
         p = logits.double().softmax(dim=1)
@@ -112,7 +110,7 @@ class KLMatching(Method):
         return -entropy(logits) - closeness
 
 
-def _best_temperature(validation: ClassifierOutputs, labels: Int[Tensor, "n"]) -> float:
+def _best_temperature(validation: Rows, labels: Int[Tensor, "n"]) -> float:
     logits, rows = validation.logits, rows_at_once(validation)
     ranges = by_chunk(lambda part: part.double().amax(dim=1) - part.amin(dim=1), logits, rows=rows)
     widest = float(ranges.max())
@@ -120,7 +118,7 @@ def _best_temperature(validation: ClassifierOutputs, labels: Int[Tensor, "n"]) -
         return 1.0
 
     def slope(beta: float) -> tuple[float, float]:
-        """First and second derivative of the loss in beta = 1 / T."""
+        """Compute the first and second derivative of the loss in beta = 1 / T."""
         first = second = 0.0
         for part, truth in chunks(logits, labels, rows=rows):
             values = part.double()
@@ -135,7 +133,7 @@ def _best_temperature(validation: ClassifierOutputs, labels: Int[Tensor, "n"]) -
 
 
 def _root(slope: Callable[[float], tuple[float, float]], low: float, high: float) -> float:
-    """Find where a function that rises is 0, by Newton's method inside a shrinking interval."""
+    """Find the root of an increasing function by Newton's method in a shrinking interval."""
     if slope(low)[0] >= 0:
         return low
     if slope(high)[0] <= 0:
@@ -151,20 +149,18 @@ def _root(slope: Callable[[float], tuple[float, float]], low: float, high: float
     return beta
 
 
-def _check_some(title: str, validation: ClassifierOutputs) -> None:
+def _check_some(title: str, validation: Rows) -> None:
     if not len(validation):
         raise InvalidDataError(
-            f"{title} learns from known validation outputs, but none came; give some, or leave "
-            f"them out to learn from the known training outputs."
+            f"{title} learns from known validation outputs, got none. Pass some, or leave them out "
+            f"to learn from the known training outputs."
         )
 
 
-def _checked_labels(title: str, validation: ClassifierOutputs) -> Int[Tensor, "n"]:
+def _checked_labels(title: str, validation: Rows) -> Int[Tensor, "n"]:
     _check_some(title, validation)
-    if validation.labels is None:
-        raise InvalidDataError(f"{title} needs labels, but the validation outputs have none.")
     least, most = int(validation.labels.min()), int(validation.labels.max())
-    n_classes = validation.logits.shape[1]
+    n_classes = validation.n_classes
     if least < 0 or most >= n_classes:
         raise InvalidDataError(
             f"{title} needs labels from 0 to {n_classes - 1}, but the validation outputs have "

@@ -1,4 +1,4 @@
-"""How far the Gram matrices of the feature maps leave their usual range."""
+"""Deviations of the Gram matrices of feature maps from their range on known images."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from incognita.containers.needs import ExtraOutput, Needs
-from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.extraction.extra_outputs import GramRows
-from incognita.methods.method import Method, Refit
-from incognita.methods.numerics.rows import by_chunk, chunks, extra_columns, probe_column
+from incognita.methods.method import Method, Refit, Rows
+from incognita.methods.numerics.rows import by_chunk, chunks
 from incognita.shapes import Float
 
 _ROWS = 256  # rows of 5 x 2048 Gram statistics in float64 are 80 KiB each
@@ -23,13 +22,13 @@ _HOLD_OUT = 10  # every tenth row of a class, where no validation outputs are gi
 
 @dataclass(eq=False)
 class Gram(Method):
-    r"""How far statistics of the feature maps leave the range they have on known images.
+    r"""Gram: deviations of Gram matrices from their known range (Sastry and Oore, 2020).
 
     $$ s(x) = \frac{1}{\max_c p_c(x)} \sum_\ell \frac{\delta_\ell(x)}{E[\delta_\ell]}, \qquad
        \delta_\ell(x) = \sum_{p, i} \frac{(a_{pi} - v_{pi})_+}{|a_{pi}| + 10^{-6}}
        + \frac{(v_{pi} - b_{pi})_+}{|b_{pi}| + 10^{-6}} $$
 
-    with v the row sums of the Gram matrices of order p (probe `GramRows`), a and b their smallest
+    with v the row sums of the Gram matrices of order p (`GramRows`), a and b their smallest
     and largest value over known training rows that were predicted as the class x is predicted as,
     E the mean over known validation rows and p(x) the softmax.
     Sastry and Oore, Detecting Out-of-Distribution Examples with Gram Matrices, ICML 2020. The paper
@@ -42,6 +41,7 @@ class Gram(Method):
     towards a and b. A layer that never deviates there is not divided. A class that was never
     predicted has the range of all classes. Rows inside all ranges tie at 0, which is the method's.
 
+    >>> from incognita import ClassifierOutputs
     >>> extra = GramRows((1,))
     >>> def outputs(*sums):
     ...     column = {f"{extra.key}/stem": torch.tensor(sums).reshape(-1, 1, 1)}
@@ -54,7 +54,7 @@ class Gram(Method):
     powers: tuple[int, ...] = (1, 2, 3, 4, 5)
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.KNOWN | Needs.VALIDATION
     invalidates: ClassVar[Mapping[str, Refit]] = {"powers": Refit.STATISTICS}
-    fits_on_probes_of: ClassVar[tuple[str, ...]] = ("known", "validation")
+    fits_on_extra_outputs_of: ClassVar[tuple[str, ...]] = ("known", "validation")
 
     def __post_init__(self) -> None:
         if not self.powers or min(self.powers) < 1:
@@ -65,12 +65,12 @@ class Gram(Method):
     def extra_outputs(self) -> tuple[ExtraOutput, ...]:
         return (GramRows(tuple(self.powers)),)
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        predicted, columns = _predictions(known), extra_columns(known, self.extra_outputs()[0])
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
+        predicted, columns = _predictions(known), known.columns(self.extra_outputs()[0])
         is_own = validation is known  # inside the ranges by construction, unless held out
         is_held_out = _every_tenth(predicted) & is_own
         ranges = {
-            name: _ranges(column, predicted, is_held_out, known.logits.shape[1])
+            name: _ranges(column, predicted, is_held_out, known.n_classes)
             for name, column in columns.items()
         }
         self.low_ = {name: low for name, (low, _) in ranges.items()}
@@ -79,22 +79,21 @@ class Gram(Method):
         means = {n: (d[is_held_out] if is_own else d).mean() for n, d in deviations.items()}
         self.expected_ = {name: m if m > 0 else torch.ones_like(m) for name, m in means.items()}
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        expected = {name: self.expected_[name].to(outputs.logits.device) for name in self.low_}
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        expected = {name: self.expected_[name].to(rows.logits.device) for name in self.low_}
         total = sum(
-            (each / expected[name] for name, each in self._deviations(outputs).items()),
-            start=torch.zeros(len(outputs), dtype=torch.float64, device=outputs.logits.device),
+            (values / expected[name] for name, values in self._deviations(rows).items()),
+            start=torch.zeros(len(rows), dtype=torch.float64, device=rows.logits.device),
         )
-        confidence = by_chunk(lambda part: part.double().softmax(dim=1).amax(dim=1), outputs.logits)
+        confidence = by_chunk(lambda part: part.double().softmax(dim=1).amax(dim=1), rows.logits)
         return total / confidence
 
-    def _deviations(self, outputs: ClassifierOutputs) -> dict[str, Tensor]:
-        predicted, (extra,) = _predictions(outputs), self.extra_outputs()
+    def _deviations(self, rows: Rows) -> dict[str, Tensor]:
+        predicted, (extra,) = _predictions(rows), self.extra_outputs()
         return {
             name: by_chunk(
                 partial(_overflow, self.low_[name], self.high_[name]),
-                probe_column(outputs, extra, name),
+                rows.column(extra, name),
                 predicted,
                 rows=_ROWS,
             )
@@ -111,8 +110,8 @@ def _overflow(low: Tensor, high: Tensor, sums: Tensor, predicted: Tensor) -> Ten
     return (below + above).flatten(1).sum(dim=1)
 
 
-def _predictions(outputs: ClassifierOutputs) -> Tensor:
-    return outputs.logits.argmax(dim=1)
+def _predictions(rows: Rows) -> Tensor:
+    return rows.logits.argmax(dim=1)
 
 
 def _every_tenth(predicted: Tensor) -> Tensor:
@@ -128,7 +127,7 @@ def _every_tenth(predicted: Tensor) -> Tensor:
 def _ranges(
     column: Tensor, predicted: Tensor, is_held_out: Tensor, n_classes: int
 ) -> tuple[Tensor, Tensor]:
-    """Give the smallest and largest value of each statistic by class, [classes, powers, channels].
+    """Find the smallest and largest value of each statistic by class, [classes, powers, channels].
 
     Rows held out do not count. A class without rows gets those of all rows.
     """

@@ -1,18 +1,15 @@
-"""Methods that compare features with a bank of known ones."""
+"""Methods that compare features with a bank of known ones: KNN, NNGuide, Relation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from incognita.containers.needs import Needs
-from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.kernels.neighbors import keep_relations
-from incognita.methods.method import Method, Refit
+from incognita.methods.method import Method, Refit, Rows
 from incognita.methods.numerics.neighbor_search import (
     Bank,
     float32_error,
@@ -21,18 +18,18 @@ from incognita.methods.numerics.neighbor_search import (
     kth_products,
     largest_products,
 )
-from incognita.methods.numerics.rows import by_chunk, chunks
+from incognita.methods.numerics.rows import by_chunk, chunks, full_float32
 from incognita.methods.softmax import check_positive
 from incognita.shapes import Float
 
 _ROWS = 8192  # of queries whose k best products are held at once
 _RELATION_ROWS = 1024  # a block of float64 relations is then eight megabytes
-_LARGE = 2**16  # numbers of a bank from which on float64 products take time worth saving
+_LARGE = 2**16  # numbers of a bank above which float32 products save time
 
 
 @dataclass(eq=False)
 class KNN(Method):
-    r"""Distance to the k-th nearest known feature, all features at unit length.
+    r"""KNN: distance to the k-th nearest known feature, at unit length (Sun et al., 2022).
 
     $$ s(x) = \lVert z(x) - z_{(k)} \rVert_2, \qquad z = f / \lVert f \rVert_2 $$
 
@@ -40,13 +37,14 @@ class KNN(Method):
     Sun et al., Out-of-distribution Detection with Deep Nearest Neighbors, ICML 2022. k = 50 as in
     the paper for CIFAR-10 (200 for CIFAR-100, 1000 for ImageNet); the grid is OpenOOD's, too.
 
-    The search is exact (see `neighbor_search`). All known rows are the bank, and it holds the
-    features as they came, without a copy; k acts when scoring.
+    The search is exact (see `neighbor_search`). The bank is all known rows, without a copy of the
+    features; k acts when scoring.
 
     Departures: the distance as in the paper; OpenOOD takes its square, which ranks alike. Where
     OpenOOD gives every row -3.4e38 for a k above the number of known rows, this is an error.
     A row of zeros has no direction and stays where it is: its distance to any other is 1.
 
+    >>> from incognita import ClassifierOutputs
     >>> known = ClassifierOutputs(
     ...     (0, 1), torch.zeros(2, 2), torch.tensor([[5.0, 0.0], [0.0, 7.0]])
     ... )
@@ -62,18 +60,17 @@ class KNN(Method):
     def __post_init__(self) -> None:
         _check_count(self.title, self.k)
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        features = _features(known)
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
+        features = known.features
         _check_enough(self.title, self.k, len(features))
         scale = inverse_lengths(features)
         self.bank_ = kept_rows(features, scale > 0)
         self.scale_ = scale[scale > 0]
         self.n_zero_rows_ = len(scale) - len(self.scale_)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
         _check_enough(self.title, self.k, len(self.bank_) + self.n_zero_rows_)
-        return by_chunk(self._distance, _features(outputs), rows=_ROWS)
+        return by_chunk(self._distance, rows.features, rows=_ROWS)
 
     def _distance(self, features: Tensor) -> Tensor:
         distances = (2 - 2 * self._kth_cosines(features)).clamp_min(0).sqrt()
@@ -93,7 +90,7 @@ class KNN(Method):
 
 @dataclass(eq=False)
 class NNGuide(Method):
-    r"""Energy, guided by how alike the features are to confident known ones.
+    r"""NNGuide: energy times similarity to confident known features (Park et al., 2023).
 
     $$ s(x) = -E(x) \cdot \frac 1 k \sum_{i \in \text{top } k} \langle z(x), E(x_i) z(x_i) \rangle,
        \qquad z = f / \lVert f \rVert_2, \quad E = \log \sum_c e^{l_c} $$
@@ -105,6 +102,7 @@ class NNGuide(Method):
     Departures: the bank is drawn, with `seed`. OpenOOD takes the first images of a list that is
     sorted by class: on CIFAR-10 its bank is 600 cats.
 
+    >>> from incognita import ClassifierOutputs
     >>> known = ClassifierOutputs(
     ...     (0, 1), torch.tensor([[2.0], [4.0]]), torch.tensor([[5.0, 0.0], [0.0, 7.0]])
     ... )
@@ -130,8 +128,8 @@ class NNGuide(Method):
                 f"NNGuide needs a share of known rows above 0 and up to 1, but got {self.share}."
             )
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        features = _features(known)
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
+        features = known.features
         _check_enough(self.title, self.k, len(features))
         n_drawn = max(self.k, round(self.share * len(features)))
         rng = torch.Generator().manual_seed(self.seed)
@@ -147,9 +145,8 @@ class NNGuide(Method):
         self.scale_ = energy * inverse_lengths(self.bank_)
         self.longest_ = float(energy.abs().max())
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        return by_chunk(self._guided, _features(outputs), outputs.logits, rows=_ROWS)
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        return by_chunk(self._guided, rows.features, rows.logits, rows=_ROWS)
 
     def _guided(self, features: Tensor, logits: Tensor) -> Tensor:
         if len(self.bank_) == self.k:  # the k largest are all: their mean is a product with theirs
@@ -165,7 +162,7 @@ class NNGuide(Method):
 
 @dataclass(eq=False)
 class Relation(Method):
-    r"""How strongly a row is tied to the known ones by both features and predictions, negated.
+    r"""Relation: negated sum of relations to known rows (Kim et al., 2023).
 
     $$ s(x) = -\sum_i [r_i > \tau] \, r_i^{\,t},
        \qquad r_i = \max(0, \cos(f, f_i)) \cdot \langle p, p_i \rangle $$
@@ -173,13 +170,13 @@ class Relation(Method):
     with f the features, p the softmax of the logits, i all known rows, $\tau$ `threshold` and
     t `power`. Kim et al., Neural Relation Graph: A Unified Framework for Identifying Label Noise
     and Outlier Data, NeurIPS 2023. t = 1, $\tau$ = 0.03 and the grid are those of its code and of
-    OpenOOD. A row of zeros is tied to none.
+    OpenOOD. A row of zeros has no relation to any.
 
-    A relation that rounding lifts over the threshold would move the score by 0.03: those so near to
-    it that float32 products cannot tell are computed in float64, and with a small bank or a power
-    other than 1 all are. The bank holds features and logits as they came; memory is that of a
-    block.
+    A relation that rounding lifts over the threshold would move the score by 0.03: relations within
+    the rounding error of it are computed in float64, and with a small bank or a power other than 1
+    all are. Features and logits of the bank are not copied; memory is that of a block.
 
+    >>> from incognita import ClassifierOutputs
     >>> known = ClassifierOutputs(
     ...     (0, 1), torch.tensor([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([[5.0, 0.0], [0.0, 7.0]])
     ... )
@@ -200,66 +197,53 @@ class Relation(Method):
                 f"Relation needs a threshold of at least 0, but got {self.threshold}."
             )
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        self.bank_ = _features(known).detach()
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
+        self.bank_ = known.features.detach()
         self.scale_ = inverse_lengths(self.bank_)
         self.logits_ = known.logits.detach()
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        return -by_chunk(self._ties, _features(outputs), outputs.logits, rows=_RELATION_ROWS)
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        return -by_chunk(self._sum, rows.features, rows.logits, rows=_RELATION_ROWS)
 
-    def _ties(self, features: Tensor, logits: Tensor) -> Tensor:
+    def _sum(self, features: Tensor, logits: Tensor) -> Tensor:
         unit = features.double() * inverse_lengths(features)[:, None]
         shares = logits.double().softmax(dim=1)
-        is_large = self.bank_.numel() >= _LARGE and features.is_cpu and self.bank_.is_cpu
         # a power would multiply what float32 takes from a relation
-        is_rough = is_large and self.power == 1
-        relate = self._rough_relations if is_rough else self._exact_relations
+        is_float32 = self.bank_.numel() >= _LARGE and self.power == 1
+        dtype = torch.float32 if is_float32 else torch.float64
         total = unit.new_zeros(len(unit))
         for block in chunks(self.bank_, self.scale_, self.logits_, rows=_RELATION_ROWS):
-            relations = relate(unit, shares, *block)
+            bank, scale, logits_of_bank = (part.to(unit) for part in block)
+            relations = self._relations(unit, shares, bank, scale, logits_of_bank, dtype)
             powers = relations if self.power == 1 else relations**self.power
             total += powers.sum(dim=1, dtype=torch.float64)
         return total
 
-    def _exact_relations(
-        self, unit: Tensor, shares: Tensor, bank: Tensor, scale: Tensor, logits: Tensor
-    ) -> Tensor:
-        bank, scale, logits = (part.to(unit) for part in (bank, scale, logits))
-        relations = (unit @ bank.T).mul_(scale).clamp_(min=0)
-        relations *= shares @ logits.softmax(dim=1).T
-        relations[relations <= self.threshold] = 0
+    def _relations(
+        self,
+        unit: Float[Tensor, "n d"],
+        shares: Float[Tensor, "n classes"],
+        bank: Float[Tensor, "rows d"],
+        scale: Float[Tensor, "rows"],
+        logits: Float[Tensor, "rows classes"],
+        dtype: torch.dtype,
+    ) -> Float[Tensor, "n rows"]:
+        """Compute the relations above the threshold; that they are is decided in float64."""
+        bank_shares = logits.softmax(dim=1)
+        with full_float32():
+            cosines = (unit.to(dtype) @ bank.to(dtype).T).mul_(scale.to(dtype)).clamp_(min=0)
+            relations = cosines.mul_(shares.to(dtype) @ bank_shares.to(dtype).T)
+        if dtype == torch.float64 or self.threshold == 0:
+            return relations.mul_(relations > self.threshold)
+        slack = float32_error(unit.shape[1]) + float32_error(shares.shape[1])
+        i, j = ((relations - self.threshold).abs_() < slack).nonzero(as_tuple=True)
+        if len(i) > relations.numel() // 64:
+            return self._relations(unit, shares, bank, scale, logits, torch.float64)
+        exact = (unit[i] * bank[j]).sum(dim=1).mul_(scale[j]).clamp_(min=0)
+        exact *= (shares[i] * bank_shares[j]).sum(dim=1)
+        relations.mul_(relations > self.threshold)
+        relations[i, j] = torch.where(exact > self.threshold, exact, 0.0).to(dtype)
         return relations
-
-    def _rough_relations(
-        self, unit: Tensor, shares: Tensor, bank: Tensor, scale: Tensor, logits: Tensor
-    ) -> Tensor:
-        """Give the same in float32; which relations exceed the threshold is decided exactly."""
-        rows = bank.to(torch.promote_types(bank.dtype, torch.float32)).contiguous()
-        row_shares = logits.double().softmax(dim=1)
-        products = _float32_products(unit, rows)
-        is_open = self.threshold > 0  # without a threshold to exceed there is nothing to decide
-        keep_relations(
-            products,
-            _float32_products(shares, row_shares),
-            float(self.threshold),
-            (is_open * float32_error(unit.shape[1]), is_open * float32_error(shares.shape[1])),
-            (unit.numpy(), shares.numpy()),
-            (rows.numpy(), scale.numpy(), row_shares.numpy()),
-        )
-        return torch.from_numpy(products)
-
-
-def _float32_products(a: Tensor, b: Tensor) -> Float[np.ndarray, "m n"]:
-    # numpy's BLAS knows no setting that would lower the precision
-    products: np.ndarray = np.matmul(a.float().numpy(), b.float().numpy().T)
-    return products
-
-
-def _features(outputs: ClassifierOutputs) -> Tensor:
-    assert outputs.features is not None  # `check` has seen to it
-    return outputs.features
 
 
 def _check_count(title: str, k: int) -> None:
@@ -270,6 +254,6 @@ def _check_count(title: str, k: int) -> None:
 def _check_enough(title: str, k: int, n: int) -> None:
     if k > n:
         raise InvalidDataError(
-            f"{title} asks for neighbor k = {k}, but there are only {n} known rows; "
+            f"{title} uses neighbor k = {k}, but there are only {n} known rows; "
             f"choose a k of at most {n}."
         )

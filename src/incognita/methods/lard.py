@@ -1,4 +1,4 @@
-"""A density of what an inner layer of a detector shows inside known boxes."""
+"""LaRD: a density of the features of an inner detector layer inside known boxes."""
 
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -14,7 +14,7 @@ from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.knn import KNN
 from incognita.methods.mahalanobis import DDU, MDS
-from incognita.methods.method import Method, Refit
+from incognita.methods.method import Method, Refit, Rows
 from incognita.methods.numerics.rows import chunks, new_rows
 from incognita.methods.numerics.statistics import (
     check_labels,
@@ -36,7 +36,7 @@ class PrincipalAxes(NamedTuple):
     projection: Float[Tensor, "d components"]
 
     def apply(self, rows: Float[Tensor, "n d"]) -> Float[Tensor, "n components"]:
-        """Give the coordinates of rows along the axes, in float64."""
+        """Return the coordinates of rows along the axes, in float64."""
         mean, projection = self.mean.to(rows.device), self.projection.to(rows.device)
         coordinates = new_rows(len(rows), projection.shape[1], dtype=torch.float64)
         first = 0
@@ -60,7 +60,7 @@ def principal_axes(rows: Float[Tensor, "n d"]) -> PrincipalAxes:
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """Vectors of boxes, and the class that each box was given."""
+    """Vectors of boxes, and the predicted class of each box."""
 
     rows: Float[Tensor, "n d"]
     labels: Int[Tensor, "n"]
@@ -76,18 +76,18 @@ class LabelledRows:
         return replace(self, rows=self.rows[which], labels=self.labels[which])
 
     def along(self, axes: PrincipalAxes) -> "LabelledRows":
-        """Give the coordinates of the rows along principal axes."""
+        """Return the coordinates of the rows along principal axes."""
         return replace(self, rows=axes.apply(self.rows))
 
     def outputs(self, n_columns: int | None = None) -> ClassifierOutputs:
-        """Give the first columns as the features that a method sees, and no logits to speak of."""
+        """Return the first columns as features for a method; logits are zero."""
         logits = self.rows.new_zeros(1, self.n_classes).expand(len(self), -1)
         features = self.rows[:, :n_columns].contiguous()
         return ClassifierOutputs(tuple(range(len(self))), logits, features, self.labels)
 
 
 class Candidate(NamedTuple):
-    """A density to choose, and on how many coordinates; copies of the method are fitted."""
+    """A density to choose from, and its number of coordinates; copies of the method are fitted."""
 
     name: str
     method: Method
@@ -97,11 +97,11 @@ class Candidate(NamedTuple):
 def held_out_aurocs(
     candidates: Sequence[Candidate], known: LabelledRows, validation: LabelledRows
 ) -> list[float]:
-    """Give each candidate's mean AUROC over folds of classes; nothing if there is but one class.
+    """Compute each candidate's mean AUROC over folds of classes; empty if there is only one class.
 
     In each fold axes and densities are fitted on known rows of the other classes, and validation
-    rows of the classes left out play the unknown ones. A candidate that cannot be fitted in some
-    fold gets NaN.
+    rows of the classes left out serve as the unknown ones. A candidate that cannot be fitted in
+    some fold gets NaN.
     """
     folds = _folds(known, validation)
     if not folds:
@@ -112,7 +112,7 @@ def held_out_aurocs(
 
 
 def _folds(known: LabelledRows, validation: LabelledRows) -> list[Tensor]:
-    """Deal the classes that both parts hold to at most five folds, the most frequent first."""
+    """Assign the classes that both parts hold to at most five folds, the most frequent first."""
     counts = torch.bincount(validation.labels, minlength=validation.n_classes)
     is_in_both = (counts > 0) & (torch.bincount(known.labels, minlength=known.n_classes) > 0)
     order = counts.sort(descending=True, stable=True).indices
@@ -151,13 +151,13 @@ def _auroc(
 PREFIX = "latent/"
 VARIANTS = ("mahalanobis", "gmm", "knn")  # the paper's first: it wins a tie
 _SIZES = (64, 32, 16, 8, 4)  # beside all components
-_MOST_FITTED, _MOST_JUDGED = 5000, 2000  # rows that take part in the choice
-_SHARE_JUDGED = 5  # one in so many known rows, where there are no validation rows
+_MOST_FITTED, _MOST_JUDGED = 5000, 2000  # rows used for the choice
+_SHARE_JUDGED = 5  # one known row in five, where there are no validation rows
 
 
 @dataclass(eq=False)
 class LaRD(Method):
-    r"""How improbable the map of an inner layer is inside the box, given that in known boxes.
+    r"""LaRD: density of a latent layer inside the box (FindMeIfYouCan, 2025).
 
     $$ s(x) = d(P_m^T (\bar o - \mu)), \qquad d_{\text{mahalanobis}}(z) = \min_c (z - \mu_c)^T
        \Sigma^{-1} (z - \mu_c) $$
@@ -188,8 +188,8 @@ class LaRD(Method):
         layer: Its name; the first that begins with "latent/" if None.
         variant: "mahalanobis", "gmm", "knn" or "chosen".
         n_components: Principal axes kept, at most as many as vary; chosen if None.
-        k: Which neighbor counts, for "knn".
-        seed: Of the rows that take part in the choice.
+        k: The neighbor whose distance counts, for "knn".
+        seed: Seed of the rows drawn for the choice.
 
     >>> layers = {"latent/rpn": torch.tensor([[0.0], [2.0], [10.0], [12.0]])}
     >>> labels = torch.tensor([0, 0, 1, 1])
@@ -223,7 +223,7 @@ class LaRD(Method):
                 f"LaRD has the variants chosen, {', '.join(VARIANTS)}, but got {self.variant!r}."
             )
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
         self.layer_ = self._layer_of(known)
         boxes = self._boxes(known)
         self._check_k(len(boxes))
@@ -234,16 +234,16 @@ class LaRD(Method):
         self.projection_ = axes.projection[:, : best.n_components].contiguous()
         self.density_ = best.method.fit(boxes.along(self._axes()).outputs())
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        features = self._axes().apply(self._table(outputs))
-        return self.density_.score(ClassifierOutputs(outputs.image_ids, outputs.logits, features))
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        features = self._axes().apply(rows.layer(self.layer_))
+        logits = rows.outputs.logits
+        return self.density_.score(ClassifierOutputs(rows.image_ids, logits, features))
 
     def _axes(self) -> PrincipalAxes:
         return PrincipalAxes(self.mean_, self.projection_)
 
     def _candidates(self, n_channels: int, n_varying: int) -> list[Candidate]:
-        """List what may be chosen, the paper's text first."""
+        """List the candidates, that of the paper's text first."""
         if self.n_components is None:
             sizes = [n_varying, *(size for size in _SIZES if size < n_varying)]
         elif 1 <= self.n_components <= n_channels:
@@ -269,14 +269,14 @@ class LaRD(Method):
         self,
         candidates: Sequence[Candidate],
         boxes: LabelledRows,
-        held_out: ClassifierOutputs | None,
+        held_out: Rows | None,
     ) -> Candidate:
-        """Take the candidate that best finds classes it has not seen, the first of equal ones."""
+        """Choose the candidate with the best AUROC on held-out classes, the first of equal ones."""
         aurocs: list[float] = []
         if len(candidates) > 1:
             aurocs = held_out_aurocs(candidates, *self._parts(boxes, held_out))
         self.aurocs_ = {c.name: a for c, a in zip(candidates, aurocs, strict=False)}
-        is_judged = not np.isnan(aurocs).all()  # nothing is where there is one class
+        is_judged = not np.isnan(aurocs).all()  # with one class there are none
         best = int(np.nanargmax(aurocs)) if is_judged else 0
         self.choice_ = candidates[best].name
         self.notes_ = (
@@ -288,9 +288,9 @@ class LaRD(Method):
         return candidates[best]
 
     def _parts(
-        self, boxes: LabelledRows, held_out: ClassifierOutputs | None
+        self, boxes: LabelledRows, held_out: Rows | None
     ) -> tuple[LabelledRows, LabelledRows]:
-        """Draw the rows that candidates are fitted on, and those they are judged by."""
+        """Draw the rows to fit candidates on, and those to evaluate them on."""
         rng = torch.Generator().manual_seed(self.seed)
         order = torch.randperm(len(boxes), generator=rng)
         if held_out is None:
@@ -302,36 +302,22 @@ class LaRD(Method):
         judged = others[_in_order(places, _MOST_JUDGED, others)]
         return boxes[_in_order(order, _MOST_FITTED, boxes)], judged
 
-    def _boxes(self, outputs: ClassifierOutputs) -> LabelledRows:
-        if outputs.labels is None:
-            raise InvalidDataError(
-                "LaRD chooses by the classes of validation boxes, but the validation outputs have "
-                "no labels; give the classes that the detector gave them."
-            )
-        return LabelledRows(self._table(outputs), outputs.labels, outputs.logits.shape[1])
+    def _boxes(self, rows: Rows) -> LabelledRows:
+        return LabelledRows(rows.layer(self.layer_), rows.labels, rows.n_classes)
 
-    def _layer_of(self, known: ClassifierOutputs) -> str:
+    def _layer_of(self, known: Rows) -> str:
         if self.layer is not None:
             return self.layer
-        return next(name for name in known.layers or {} if name.startswith(PREFIX))
-
-    def _table(self, outputs: ClassifierOutputs) -> Tensor:
-        layers = outputs.layers or {}
-        if self.layer_ not in layers:
-            raise InvalidDataError(
-                f"LaRD looks at the layer {self.layer_!r}, but the outputs hold {sorted(layers)}; "
-                f"extract that layer too, or choose among these."
-            )
-        return layers[self.layer_]
+        return next(name for name in known.layers if name.startswith(PREFIX))
 
     def _check_k(self, n: int) -> None:
         if self.variant in ("chosen", "knn") and self.k > n:
             raise InvalidDataError(
-                f"LaRD asks for neighbor k = {self.k}, but there are only {n} known rows; choose "
+                f"LaRD uses neighbor k = {self.k}, but there are only {n} known rows; choose "
                 f"a k of at most {n}, or the variant mahalanobis."
             )
 
 
 def _in_order(places: Tensor, most: int, boxes: LabelledRows) -> Int[Tensor, "kept"]:
-    """Give the first of the places, sorted, so that a mapped file is read from front to back."""
+    """Return the first of the places, sorted, so that a mapped file is read from front to back."""
     return places[:most].sort().values.to(boxes.rows.device)

@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from incognita.containers.needs import Needs
-from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods.method import Method, Refit
+from incognita.methods.method import Method, Refit, Rows
 from incognita.methods.numerics.class_gaussians import class_distances, fit_classes, join_classes
 from incognita.methods.numerics.mahalanobis_distance import (
     RelativeDistances,
@@ -43,7 +42,7 @@ _MOST_COVARIANCE_NUMBERS = 2**28  # 2 GiB in float64
 
 @dataclass(eq=False)
 class MDS(Method):
-    r"""Distance to the nearest class mean, measured in the spread that known classes share.
+    r"""MDS: Mahalanobis distance to the nearest class mean (Lee et al., 2018).
 
     $$ s(x) = \min_c (f - \mu_c)^T \Sigma^{-1} (f - \mu_c) $$ with f the features, $\mu_c$ the mean
     of the known rows labelled c and $\Sigma$ the average over known rows of
@@ -56,9 +55,10 @@ class MDS(Method):
     which known features do not vary are ignored. OpenOOD does this in float32, which drops every
     direction below D * 1.2e-7 of the largest variance. A class without known rows is left out.
 
-    Cost: two matrix products, n x D x D, half of it left out, and n x D x C; 17 microseconds a row
-    at D = 512, C = 1000. Precision: see `mahalanobis.whitened_classes`.
+    Cost: two matrix products, n x D x D and n x D x C. Precision: see
+    `mahalanobis_distance.whitened_classes`.
 
+    >>> from incognita import ClassifierOutputs
     >>> features = torch.tensor([[0.0], [2.0], [10.0], [12.0]])
     >>> labels = torch.tensor([0, 0, 1, 1])
     >>> known = ClassifierOutputs(("a", "b", "c", "d"), torch.zeros(4, 2), features, labels)
@@ -69,20 +69,17 @@ class MDS(Method):
 
     needs: ClassVar[Needs] = Needs.FEATURES | Needs.KNOWN | Needs.LABELS
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        assert known.features is not None
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
         means, covariance = _shared_gaussians(known)
         self.classes_ = whitened_classes(known.features, means, whitening(covariance))._asdict()
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        assert outputs.features is not None
-        return smallest_class_distance(outputs.features, WhitenedClasses(**self.classes_))
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        return smallest_class_distance(rows.features, WhitenedClasses(**self.classes_))
 
 
 @dataclass(eq=False)
 class RMDS(Method):
-    r"""How much farther from every class than from known features as a whole.
+    r"""RMDS: distance to the nearest class relative to all known features (Ren et al., 2021).
 
     $$ s(x) = \min_c M_c(x) - M_0(x) $$ with $M_c$ the distance of `MDS` to class c and
     $M_0 = (f - \mu_0)^T \Sigma_0^{-1} (f - \mu_0)$, where $\mu_0$ and $\Sigma_0$ are the mean and
@@ -92,6 +89,7 @@ class RMDS(Method):
 
     The variance below is 1 within classes and 26 overall, so 4 scores 9 - 4 / 26.
 
+    >>> from incognita import ClassifierOutputs
     >>> features = torch.tensor([[0.0], [2.0], [10.0], [12.0]])
     >>> labels = torch.tensor([0, 0, 1, 1])
     >>> known = ClassifierOutputs(("a", "b", "c", "d"), torch.zeros(4, 2), features, labels)
@@ -102,8 +100,7 @@ class RMDS(Method):
 
     needs: ClassVar[Needs] = Needs.FEATURES | Needs.KNOWN | Needs.LABELS
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        assert known.features is not None
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
         # float64, because the difference is often a hundredth of the distances
         means, covariance = _shared_gaussians(known)
         within = whitening_and_dropped(covariance)
@@ -119,19 +116,17 @@ class RMDS(Method):
             self.classes_ = exact_whitened_classes(means, within[0])._asdict()
             self.background_ = exact_whitened_classes(mean[None], overall)._asdict()
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        assert outputs.features is not None
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
         if self.difference_:
-            return score_relative(outputs.features, RelativeDistances(**self.difference_))
-        nearest = smallest_class_distance(outputs.features, WhitenedClasses(**self.classes_))
+            return score_relative(rows.features, RelativeDistances(**self.difference_))
+        nearest = smallest_class_distance(rows.features, WhitenedClasses(**self.classes_))
         background = WhitenedClasses(**self.background_)
-        return nearest - smallest_class_distance(outputs.features, background)
+        return nearest - smallest_class_distance(rows.features, background)
 
 
 @dataclass(eq=False)
 class SSD(Method):
-    r"""Distance to clusters of known directions: labels are not used, lengths do not matter.
+    r"""SSD: Mahalanobis distance of unit-length features, without labels (Sehwag et al., 2021).
 
     $$ s(x) = \min_m (u - \mu_m)^T \Sigma_m^{-1} (u - \mu_m), \quad u = f / |f| $$ with $\mu_m$ and
     $\Sigma_m$ the mean and covariance of cluster m of the known directions. Sehwag et al., SSD: A
@@ -141,18 +136,19 @@ class SSD(Method):
     Args:
         n_clusters: 1, the default of the paper's code. More are found by k-means (scikit-learn) on
             at most 65,536 known rows, evenly spaced.
-        seed: Where k-means starts.
+        seed: Seed of k-means.
 
     Departures: the paper's code also divides each feature by its standard deviation, which leaves
-    the distance as it is, and for a network trained by cross-entropy takes classes for clusters
-    when more than one is asked for. A cluster with no more rows than features cannot have a
-    covariance of full rank, and would seem near in every direction it lacks; it takes the
+    the distance as it is, and for a network trained by cross-entropy uses classes as clusters
+    when there is to be more than one. A cluster with no more rows than features has no covariance
+    of full rank, and would seem near in every missing direction; it takes the
     covariance pooled over clusters. Singular covariances are inverted as in `MDS`. A row of zeros
     keeps its zeros.
 
     The directions below are (1, 0), (0.6, 0.8) and (0.6, -0.8): their mean is (2.2 / 3, 0), their
     variance along the first axis 0.32 / 9, and nothing is correlated.
 
+    >>> from incognita import ClassifierOutputs
     >>> features = torch.tensor([[5.0, 0.0], [6.0, 8.0], [3.0, -4.0]])
     >>> known = ClassifierOutputs(("a", "b", "c"), torch.zeros(3, 1), features)
     >>> test = ClassifierOutputs(("d", "e"), torch.zeros(2, 1), torch.tensor([[2.0, 0], [-1, 0]]))
@@ -168,9 +164,8 @@ class SSD(Method):
         "seed": Refit.STATISTICS,
     }
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
         features = known.features
-        assert features is not None
         clusters = self._clusters(features)
         means, counts = class_means(features, clusters, self.n_clusters, transform=normalize)
         covariances = _cluster_covariances(features, clusters, means, counts)
@@ -180,28 +175,26 @@ class SSD(Method):
             cluster = whitened_classes(some, means[k : k + 1], whitening(covariances[k]))
             self.clusters_ |= {f"{k}.{name}": t for name, t in cluster._asdict().items()}
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        assert outputs.features is not None
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
         names = dict.fromkeys(name.split(".")[0] for name in self.clusters_)
         clusters = [
             WhitenedClasses(*(self.clusters_[f"{k}.{field}"] for field in WhitenedClasses._fields))
             for k in names
         ]
 
-        def smallest(rows: Tensor) -> Tensor:
-            directions = normalize(rows.double())
-            distances = [smallest_class_distance(directions, each) for each in clusters]
+        def smallest(features: Tensor) -> Tensor:
+            directions = normalize(features.double())
+            distances = [smallest_class_distance(directions, cluster) for cluster in clusters]
             return torch.stack(distances).amin(dim=0)
 
-        return by_chunk(smallest, outputs.features)
+        return by_chunk(smallest, rows.features)
 
     def _clusters(self, features: Tensor) -> Int[Tensor, "n"]:
         """Find the cluster of each known row."""
         if not 1 <= self.n_clusters <= len(features):
             raise InvalidDataError(
-                f"SSD was asked for {self.n_clusters} clusters of {len(features)} known rows; "
-                f"give at least one cluster and no more than rows."
+                f"SSD needs between 1 and {len(features)} clusters, as many as known rows, "
+                f"but got {self.n_clusters}."
             )
         if self.n_clusters == 1:
             return torch.zeros(len(features), dtype=torch.int64, device=features.device)
@@ -219,7 +212,7 @@ class SSD(Method):
 
 @dataclass(eq=False)
 class DDU(Method):
-    r"""How improbable the features are under one Gaussian per known class.
+    r"""DDU: negative log-likelihood under one Gaussian per class (Mukhoti et al., 2023).
 
     $$ s(x) = -\log \sum_c \pi_c \, \mathcal N(f; \mu_c, \Sigma_c) $$ with $\pi_c$ the share,
     $\mu_c$ the mean and $\Sigma_c$ the covariance (divided by count - 1) of the known rows labelled
@@ -231,8 +224,7 @@ class DDU(Method):
             ..., 0.1 for which all Cholesky factors exist, so that rounding and the scale of the
             features decide.
 
-    A class with at most D / 2 rows costs as many products as it has rows, any other D / 2 (see
-    `class_gaussians`).
+    A class with at most D / 2 rows is multiplied in the span of its rows (see `class_gaussians`).
 
     Departures: the jitter. The paper's code leaves out $\pi_c$, its text has it. A class with one
     row takes the covariance pooled over classes, one without rows is left out. Where C covariances
@@ -241,6 +233,7 @@ class DDU(Method):
 
     Two classes below have variance 2; 1e-6 of jitter does not show.
 
+    >>> from incognita import ClassifierOutputs
     >>> features, labels = torch.tensor([[0.0], [2], [10], [12]]), torch.tensor([0, 0, 1, 1])
     >>> known = ClassifierOutputs(("a", "b", "c", "d"), torch.zeros(4, 2), features, labels)
     >>> test = ClassifierOutputs(("e",), torch.zeros(1, 2), torch.tensor([[-1.0]]))
@@ -252,11 +245,9 @@ class DDU(Method):
     needs: ClassVar[Needs] = Needs.FEATURES | Needs.KNOWN | Needs.LABELS
     invalidates: ClassVar[Mapping[str, Refit]] = {"jitter": Refit.STATISTICS}
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
         features, labels = known.features, known.labels
-        assert features is not None
-        assert labels is not None
-        means, counts = class_means(features, labels, known.logits.shape[1])
+        means, counts = class_means(features, labels, known.n_classes)
         pooled = pooled_covariance(features, labels, means)
         noise = self.jitter * (float(pooled.diagonal().mean()) or 1.0)
         pooled.diagonal().add_(noise)
@@ -268,36 +259,34 @@ class DDU(Method):
         else:
             fitted = fit_classes(features, labels, self.means_, pooled, noise)
             _check_regular(fitted.count(None), len(fitted))
-            self.gaussians_ = join_classes([each for each in fitted if each is not None], noise)
-            log_volumes = means.new_tensor([each.log_volume for each in fitted if each is not None])
+            gaussians = [gaussian for gaussian in fitted if gaussian is not None]
+            self.gaussians_ = join_classes(gaussians, noise)
+            log_volumes = means.new_tensor([gaussian.log_volume for gaussian in gaussians])
         log_shares = (counts[counts > 0] / len(features)).double().log()
         self.log_weights_ = log_shares - log_volumes - features.shape[1] / 2 * math.log(2 * math.pi)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        assert outputs.features is not None
-        log_weights = self.log_weights_.to(outputs.features.device)
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        log_weights = self.log_weights_.to(rows.features.device)
 
-        def surprise(rows: Tensor) -> Tensor:
-            return -(log_weights - self._distances(rows) / 2).logsumexp(dim=1)
+        def surprise(features: Tensor) -> Tensor:
+            return -(log_weights - self._distances(features) / 2).logsumexp(dim=1)
 
-        return by_chunk(surprise, outputs.features, rows=1024)
+        return by_chunk(surprise, rows.features, rows=1024)
 
-    def _distances(self, rows: Tensor) -> Float[Tensor, "n classes"]:
+    def _distances(self, features: Tensor) -> Float[Tensor, "n classes"]:
         if not self.is_shared_:
-            return class_distances(rows, self.gaussians_)
-        means, (root,) = self.means_.to(rows.device), self.whitenings_.to(rows.device)
-        whitened, centers = (rows.double() - means[0]) @ root, (means - means[0]) @ root
+            return class_distances(features, self.gaussians_)
+        device = features.device
+        means, (root,) = self.means_.to(device), self.whitenings_.to(device)
+        whitened, centers = (features.double() - means[0]) @ root, (means - means[0]) @ root
         squares = whitened.square().sum(dim=1, keepdim=True) + centers.square().sum(dim=1)
         distances: Tensor = (squares - 2 * whitened @ centers.T).clamp_min(0)
         return distances
 
 
-def _shared_gaussians(known: ClassifierOutputs) -> tuple[Tensor, Tensor]:
-    """Give the means of the present classes and the covariance they share."""
-    assert known.features is not None
-    assert known.labels is not None
-    means, counts = class_means(known.features, known.labels, known.logits.shape[1])
+def _shared_gaussians(known: Rows) -> tuple[Tensor, Tensor]:
+    """Compute the means of the present classes and the covariance they share."""
+    means, counts = class_means(known.features, known.labels, known.n_classes)
     return means[counts > 0], pooled_covariance(known.features, known.labels, means)
 
 
@@ -319,7 +308,7 @@ def _spread_rows(features: Tensor, at_most: int) -> Tensor:
 
 
 def _whitening_and_volume(covariance: Tensor) -> tuple[Float[Tensor, "d d"], Float[Tensor, ""]]:
-    """Give W with W W^T = the inverse, and half the logarithm of the determinant."""
+    """Compute W with W W^T = the inverse, and half the logarithm of the determinant."""
     root, failed_at = torch.linalg.cholesky_ex(covariance)
     _check_regular(int(failed_at > 0), 1)
     inverse = torch.linalg.solve_triangular(root, torch.eye(len(root)).to(root), upper=False)
@@ -329,6 +318,6 @@ def _whitening_and_volume(covariance: Tensor) -> tuple[Float[Tensor, "d d"], Flo
 def _check_regular(n_singular: int, n: int) -> None:
     if n_singular:
         raise InvalidDataError(
-            f"{n_singular} of {n} class covariances of DDU are singular; give a larger jitter, "
+            f"{n_singular} of {n} class covariances of DDU are singular; choose a larger jitter, "
             f"such as 1e-6."
         )

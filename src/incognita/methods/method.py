@@ -5,108 +5,245 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from enum import Enum, StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 from torch import Tensor
 
 from incognita.containers.needs import ExtraOutput, Needs
-from incognita.containers.outputs import ClassifierOutputs
+from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError, unknown_name
-from incognita.extraction.extra_outputs import GramRows, LogitsWithoutTopDirection, MahalanobisStep
-from incognita.shapes import Float
+from incognita.shapes import Float, Int
+
+_POOLED = Needs.LAYERS | Needs.LATENT | Needs.SHORTCUTS
 
 
 class Refit(Enum):
-    """What a change of a parameter makes a method do again.
+    """What has to be repeated when a parameter changes.
 
-    LEARN: everything. SETTLE: only the cheap part that follows from what was learned. A parameter
-    that is not listed acts when scoring, and nothing is fitted again.
+    STATISTICS: the whole fit. FINALIZE: only its second, cheap step. A parameter that is not
+    listed acts when scoring, and nothing is repeated.
     """
 
-    STATISTICS = "learn"
-    FINALIZE = "settle"
+    STATISTICS = "statistics"
+    FINALIZE = "finalize"
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The outputs as one method sees them: the columns it declared in `needs`, never None.
+
+    Reading a column that the method did not declare, or that the outputs lack, raises an
+    `InvalidDataError`.
+
+    Args:
+        outputs: All columns, for a method that passes them on to another one.
+        method: The method that reads the rows.
+    """
+
+    outputs: ClassifierOutputs
+    method: "Method"
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+    @property
+    def image_ids(self) -> tuple[Any, ...]:
+        """One id per row."""
+        return self.outputs.image_ids
+
+    @property
+    def n_classes(self) -> int:
+        """The number of known classes."""
+        return self.outputs.logits.shape[1]
+
+    @property
+    def logits(self) -> Float[Tensor, "n classes"]:
+        """The scores before the softmax."""
+        self._check_declared("logits", Needs.LOGITS)
+        return self.outputs.logits
+
+    @property
+    def features(self) -> Float[Tensor, "n d"]:
+        """The vectors that the head sees."""
+        self._check_declared("features", Needs.FEATURES)
+        if self.outputs.features is None:
+            raise _missing(self.method, "features")
+        return self.outputs.features
+
+    @property
+    def head(self) -> Head:
+        """The layer between features and logits."""
+        self._check_declared("head", Needs.HEAD)
+        if self.outputs.head is None:
+            raise _missing(self.method, "a linear head")
+        return self.outputs.head
+
+    @property
+    def labels(self) -> Int[Tensor, "n"]:
+        """The true class of each row."""
+        self._check_declared("labels", Needs.LABELS)
+        if self.outputs.labels is None:
+            raise _missing_labels(self.method, "outputs")
+        return self.outputs.labels
+
+    @property
+    def layers(self) -> Mapping[str, Float[Tensor, "n _"]]:
+        """Pooled features of layers by name."""
+        self._check_declared("layers", _POOLED)
+        return self.outputs.layers or {}
+
+    def layer(self, name: str) -> Float[Tensor, "n _"]:
+        """Return the pooled features of one layer."""
+        if name not in self.layers:
+            raise InvalidDataError(
+                f"{self.method.title} uses the layer {name!r}, but the outputs hold "
+                f"{sorted(self.layers)}; extract that layer too, or choose among these."
+            )
+        return self.layers[name]
+
+    def columns(self, extra: ExtraOutput) -> dict[str, Tensor]:
+        """Return the columns of an extra output by their short names."""
+        prefix = f"{extra.key}/"
+        recorded = self.outputs.extra_outputs or {}
+        found = {name[len(prefix) :]: t for name, t in recorded.items() if name.startswith(prefix)}
+        if not found:
+            raise _missing_extra(self.method, extra)
+        return found
+
+    def column(self, extra: ExtraOutput, name: str) -> Tensor:
+        """Return one column of an extra output."""
+        found = self.columns(extra)
+        if name not in found:
+            raise InvalidDataError(
+                f"{self.method.title} needs the column {name!r} of the extra output {extra.key}, "
+                f"but the outputs hold {sorted(found)}; extract them again with "
+                f"extra_outputs=method.extra_outputs()."
+            )
+        return found[name]
+
+    def _check_declared(self, column: str, needs: Needs) -> None:
+        if not needs & self.method.all_needs:
+            first = next(iter(needs)).name
+            raise InvalidDataError(
+                f"{self.method.title} uses {column} but does not declare Needs.{first}."
+            )
 
 
 @dataclass(eq=False)
 class Method(ABC):
     """One post-hoc method. A subclass is a dataclass whose fields are its parameters.
 
-    Learned state is set on the instance under names that end in an underscore: tensors, floats, or
-    another method. `fit` runs `fit_statistics`, which costs time and depends on few parameters,
-    then `finalize`, which is cheap and may depend on more; a search repeats only what a parameter
-    `invalidates`.
+    A subclass declares in `needs` what it uses and writes `score_rows`; one that learns also
+    writes `fit_statistics` or `finalize`. Learned state is set on the instance under names that
+    end in an underscore: tensors, floats, or another method. `fit` runs `fit_statistics`, which
+    costs time and depends on few parameters, then `finalize`, which is cheap and may depend on
+    more; a search repeats only what a parameter `invalidates`.
+
+    >>> @dataclass(eq=False)
+    ... class FarFromMean(Method):
+    ...     power: float = 2.0
+    ...     needs = Needs.FEATURES | Needs.KNOWN
+    ...
+    ...     def fit_statistics(self, known, validation):
+    ...         self.mean_ = known.features.double().mean(dim=0)
+    ...
+    ...     def score_rows(self, rows):
+    ...         return (rows.features.double() - self.mean_).norm(dim=1) ** self.power
+    >>> import torch
+    >>> features = torch.tensor([[0.0], [4.0]])
+    >>> known = ClassifierOutputs(("a", "b"), torch.zeros(2, 1), features)
+    >>> FarFromMean().fit(known).score(known)
+    tensor([4., 4.], dtype=torch.float64)
     """
 
     needs: ClassVar[Needs] = Needs.LOGITS
     search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     invalidates: ClassVar[Mapping[str, Refit]] = {}
-    # which of "known" and "validation" must carry the probes for `fit`; scoring always needs them
-    fits_on_probes_of: ClassVar[tuple[str, ...]] = ()
+    # which of "known" and "validation" `fit` reads extra outputs of; scoring always does
+    fits_on_extra_outputs_of: ClassVar[tuple[str, ...]] = ()
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        written = {
+            "score": "score_rows(self, rows)",
+            "fit": "fit_statistics(self, known, validation)",
+        }
+        for name, instead in written.items():
+            if name in vars(cls):
+                raise TypeError(
+                    f"{cls.__name__} overrides {name}, which checks the outputs; "
+                    f"write {instead} instead."
+                )
+
+    @final
     def fit(
-        self, known: ClassifierOutputs, validation: ClassifierOutputs | None = None
+        self,
+        known: ClassifierOutputs | Rows,
+        validation: ClassifierOutputs | Rows | None = None,
     ) -> "Method":
         """Learn from outputs of the known training set (and of known validation data)."""
-        held_out = known if validation is None else validation
-        self.check(known, is_fitting=True)
-        self._check_labels(known, held_out)
-        self.fit_statistics(known, held_out)
-        self.finalize(known, held_out)
-        self._remember_widths(known)
+        known_rows, held_out = self._rows_to_fit(known, validation)
+        self.check(known_rows.outputs, is_fitting=True)
+        self._check_labels(known_rows, held_out)
+        self.fit_statistics(known_rows, held_out)
+        self.finalize(known_rows, held_out)
+        self._remember_widths(known_rows.outputs)
         return self
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        """Set the state that costs time; a method that learns nothing has none."""
+    @final
+    def score(self, outputs: ClassifierOutputs | Rows) -> Float[Tensor, "n"]:
+        """Return one float64 number per row; higher means more unknown."""
+        whole = _outputs(outputs)
+        self.check(whole)
+        return self.score_rows(Rows(whole, self))
+
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
+        """Set the state that costs time; `validation` is `known` where there is none."""
         return
 
-    def finalize(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        """Set the state that follows cheaply from what was learned and the parameters."""
+    def finalize(self, known: Rows, validation: Rows) -> None:
+        """Set the state that follows cheaply from the statistics and the parameters."""
         return
 
     @abstractmethod
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        """Give one float64 number per row; higher means more unknown."""
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        """Compute the score of rows that hold everything the method needs."""
 
     def extra_outputs(self) -> tuple[ExtraOutput, ...]:
-        """What the pass must record for `score`; some methods know it only once fitted."""
+        """Return what the pass must record for `score`; some methods know it only once fitted."""
         return ()
 
     def extra_outputs_to_fit(self, part: str) -> tuple[ExtraOutput, ...]:
-        """What the pass must record of the `known` or the `validation` part for `fit`."""
-        return self.extra_outputs() if part in self.fits_on_probes_of else ()
+        """Return what the pass must record of the `known` or the `validation` part for `fit`."""
+        return self.extra_outputs() if part in self.fits_on_extra_outputs_of else ()
 
     def check(self, outputs: ClassifierOutputs, *, is_fitting: bool = False) -> None:
-        """Refuse outputs that lack what this method needs, naming what is missing."""
-        asked = {
+        """Raise if the outputs lack something that this method needs, naming it."""
+        if is_fitting and self.all_needs & Needs.KNOWN and not len(outputs):
+            raise InvalidDataError(
+                f"{self.title} learns from known outputs, got none. Pass those of known images."
+            )
+        tables = {
             "features": (Needs.FEATURES, outputs.features),
             "a linear head": (Needs.HEAD, outputs.head),
             "pooled layer features": (Needs.LAYERS, outputs.layers or None),
             "a latent layer pooled over boxes": (Needs.LATENT, _named(outputs, "latent/")),
             "shortcut layers pooled over boxes": (Needs.SHORTCUTS, _named(outputs, "shortcut/")),
         }
-        if is_fitting and self.all_needs & Needs.KNOWN and not len(outputs):
-            raise InvalidDataError(f"{self.title} learns from known outputs, but none came.")
-        for what, (need, column) in asked.items():
+        for what, (need, column) in tables.items():
             if need in self.all_needs and column is None:
-                raise InvalidDataError(
-                    f"{self.title} needs {what}, but the outputs have none; extract them with a "
-                    f"model that has them, or choose a method on logits such as energy."
-                )
+                raise _missing(self, what)
         if not is_fitting:
             self._check_fitted()
             self._check_widths(outputs)
+            recorded = outputs.extra_outputs or {}
             for extra in self.extra_outputs():
-                if not any(
-                    name.startswith(f"{extra.key}/") for name in outputs.extra_outputs or ()
-                ):
-                    raise InvalidDataError(
-                        f"{self.title} needs the probe {extra.key}, but the outputs do not hold "
-                        f"it; extract them with extra_outputs=method.extra_outputs()."
-                    )
+                if not any(name.startswith(f"{extra.key}/") for name in recorded):
+                    raise _missing_extra(self, extra)
 
     @property
     def all_needs(self) -> Needs:
-        """What this method needs, together with the method it hands over to."""
+        """What this method needs, together with the method it wraps."""
         scorer = getattr(self, "scorer", None)
         return self.needs | scorer.all_needs if isinstance(scorer, Method) else self.needs
 
@@ -116,12 +253,12 @@ class Method(ABC):
         return type(self).__name__
 
     def parameters(self) -> dict[str, Any]:
-        """Give the parameters and their values, without the method it hands over to."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        """Return the parameters and their values, without the method it wraps."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if not isinstance(value, Method)}
 
     def state(self) -> dict[str, Any]:
-        """Give what was learned, by attribute name."""
+        """Return what was learned, by attribute name."""
         return {name: value for name, value in vars(self).items() if name.endswith("_")}
 
     def with_parameters(
@@ -130,7 +267,7 @@ class Method(ABC):
         validation: ClassifierOutputs | None = None,
         **changes: Any,
     ) -> "Method":
-        """Give a fitted copy with other parameters; only what they invalidate is fitted again."""
+        """Return a fitted copy with other parameters; only what they invalidate is fitted again."""
         for name in changes:
             if name not in self.parameters():
                 raise unknown_name(f"parameter of {self.title}", name, self.parameters())
@@ -141,28 +278,35 @@ class Method(ABC):
             setattr(other, name, value)
         if isinstance(scorer := getattr(self, "scorer", None), Method):
             other.scorer = copy(scorer)  # type: ignore[attr-defined]  # fitted again, the first is not
-        held_out = known if validation is None else validation
+        parts = other._rows_to_fit(known, validation)
         if Refit.STATISTICS in refits:
-            other.fit_statistics(known, held_out)
+            other.fit_statistics(*parts)
         if refits:
-            other.finalize(known, held_out)
+            other.finalize(*parts)
             other._remember_widths(known)
         return other
+
+    def _rows_to_fit(
+        self,
+        known: ClassifierOutputs | Rows,
+        validation: ClassifierOutputs | Rows | None,
+    ) -> tuple[Rows, Rows]:
+        """Return both parts as rows; the same object twice where nothing is held out."""
+        first = _outputs(known)
+        held_out = first if validation is None else _outputs(validation)
+        rows = Rows(first, self)
+        return rows, rows if held_out is first else Rows(held_out, self)
 
     def _check_fitted(self) -> None:
         if self._learns() and not self.state():
             raise InvalidDataError(f"{self.title} is not fitted yet; call fit(known) first.")
 
-    def _check_labels(self, known: ClassifierOutputs, held_out: ClassifierOutputs) -> None:
-        """Refuse outputs without classes; who learns from held-out ones alone needs theirs."""
+    def _check_labels(self, known: Rows, held_out: Rows) -> None:
+        """Raise if labels are missing in the part that the method is fitted on."""
         is_of_known = Needs.KNOWN in self.all_needs or Needs.VALIDATION not in self.all_needs
         part = known if is_of_known else held_out
-        if Needs.LABELS in self.all_needs and part.labels is None:
-            whose = "outputs" if part is known else "validation outputs"
-            raise InvalidDataError(
-                f"{self.title} needs labels, but the {whose} have none; give the classes of those "
-                f"images, or choose a method without labels such as energy."
-            )
+        if Needs.LABELS in self.all_needs and part.outputs.labels is None:
+            raise _missing_labels(self, "outputs" if part is known else "validation outputs")
 
     def _learns(self) -> bool:
         kind = type(self)
@@ -175,17 +319,17 @@ class Method(ABC):
             self.fitted_widths_ = self._widths(known)
 
     def _check_widths(self, outputs: ClassifierOutputs) -> None:
-        """Refuse outputs of another network than the one the method was fitted on."""
+        """Raise for outputs of another network than the one the method was fitted on."""
         fitted: Mapping[str, int] = getattr(self, "fitted_widths_", {})
         for name, width in self._widths(outputs).items():
             if fitted.get(name, width) != width:
                 raise InvalidDataError(
-                    f"{self.title} was fitted on {name} with {fitted[name]} columns, but {name} "
-                    f"with {width} came; score outputs of the network it was fitted on."
+                    f"{self.title} was fitted on {name} with {fitted[name]} columns, got {name} "
+                    f"with {width}. Score outputs of the network it was fitted on."
                 )
 
     def _widths(self, outputs: ClassifierOutputs) -> dict[str, int]:
-        """Give the number of columns of each table that the method looks at."""
+        """Count the columns of each table that the method reads."""
         tables = {
             "logits": (Needs.LOGITS, outputs.logits),
             "features": (Needs.FEATURES, outputs.features),
@@ -199,20 +343,41 @@ class Method(ABC):
         }
 
 
+def _outputs(rows: ClassifierOutputs | Rows) -> ClassifierOutputs:
+    return rows.outputs if isinstance(rows, Rows) else rows
+
+
+def _missing(method: Method, what: str) -> InvalidDataError:
+    return InvalidDataError(
+        f"{method.title} needs {what}, but the outputs have none; extract them with a model that "
+        f"has them, or choose a method on logits such as energy."
+    )
+
+
+def _missing_labels(method: Method, where: str) -> InvalidDataError:
+    return InvalidDataError(
+        f"{method.title} needs labels, but the {where} have none; pass the classes of those "
+        f"images, or choose a method without labels such as energy."
+    )
+
+
+def _missing_extra(method: Method, extra: ExtraOutput) -> InvalidDataError:
+    return InvalidDataError(
+        f"{method.title} needs the extra output {extra.key}, but the outputs do not hold it; "
+        f"extract them with extra_outputs=method.extra_outputs()."
+    )
+
+
 def _need_of_layer(name: str) -> Needs:
-    """Give the needs that make a method look at a layer."""
+    """Return the needs for which a method reads a layer of this name."""
     of_boxes = {"latent/": Needs.LATENT, "shortcut/": Needs.SHORTCUTS}
     named = (need for start, need in of_boxes.items() if name.startswith(start))
     return Needs.LAYERS | next(named, Needs(0))
 
 
 def _named(outputs: ClassifierOutputs, start: str) -> list[Tensor] | None:
-    """Give the layers whose names begin so, or None."""
+    """Return the layers whose names have this prefix, or None."""
     return [t for name, t in (outputs.layers or {}).items() if name.startswith(start)] or None
-
-
-_INNER = Needs.LAYERS | Needs.LATENT | Needs.SHORTCUTS
-_PROBES_OF_LAYERS = (GramRows, MahalanobisStep, LogitsWithoutTopDirection)
 
 
 class Family(StrEnum):
@@ -229,16 +394,15 @@ class Family(StrEnum):
 
 
 def family_of(method: Method) -> Family:
-    """Tell the family of a method by what it needs; one that hands over needs both.
+    """Return the family of a method by what it and the method it wraps need.
 
     >>> from incognita.methods import load_method
     >>> [str(family_of(load_method(name))) for name in ("energy", "knn", "vim", "lard")]
     ['output-based', 'feature-space', 'mixed', 'latent-space']
     """
     needs = method.all_needs
-    if needs & _INNER or any(
-        isinstance(extra, _PROBES_OF_LAYERS) for extra in method.extra_outputs()
-    ):
+    is_of_layers = any(e.min_layers and not e.of_boxes for e in method.extra_outputs())
+    if needs & _POOLED or is_of_layers:
         return Family.LATENT
     if not needs & (Needs.FEATURES | Needs.HEAD):
         return Family.OUTPUT

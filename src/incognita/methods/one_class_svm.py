@@ -1,4 +1,4 @@
-"""A one-class support vector machine around the known features of one layer."""
+"""OODL: a one-class support vector machine on the features of one layer."""
 
 import warnings
 from collections.abc import Mapping
@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from incognita.containers.needs import Needs
-from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods.method import Method, Refit
+from incognita.methods.method import Method, Refit, Rows
 from incognita.methods.numerics.rows import by_chunk, drawn_rows
 from incognita.methods.softmax import check_positive
 from incognita.shapes import Float
@@ -23,7 +22,7 @@ KERNELS = ("rbf-exact", "rbf", "nystroem")
 
 @dataclass(eq=False)
 class OODL(Method):
-    r"""How far outside the region that holds nearly all known features of one layer.
+    r"""OODL: one-class SVM on the features of one layer (Abdelzad et al., 2019).
 
     $$ s(x) = \rho - \langle w, \phi(P^T D^{-1} (g(x) - m)) \rangle, \qquad
        \min_{w, \rho} \tfrac12 |w|^2 - \rho + \frac{1}{\nu n} \sum_i (\rho - \langle w, \phi_i
@@ -34,15 +33,15 @@ class OODL(Method):
     the known training rows are left outside. Abdelzad et al., Detecting Out-of-Distribution Inputs
     in Deep Neural Networks Using an Early-Layer Output, 2019; FACETS (Recalcati et al., 2023,
     section III.B) compresses the features and approximates the kernel. nu 0.001 is that of the
-    authors' code; FACETS prints no value.
+    authors' code; FACETS states no value.
 
-    Departures: the authors search for the layer by unknown data ("OOD discernment layer"); which
-    layers there are is known only of a model, so `layer` is not in the grid: give one, early ones
-    see unknown textures best. Their gamma is 1 in the units used here; on features that stand in
-    clusters, as those before the head do, the gap between clusters then counts as inside, and 4 is
-    the default (ResNet-20 on CIFAR-10: AUROC against CIFAR-100 0.51 instead of 0.32, SVHN 0.88
-    instead of 0.81). At most `rows` known rows are used, drawn once, as libsvm needs time that
-    grows with their square.
+    Departures: the authors search for the layer by unknown data ("OOD discernment layer"); the
+    layers depend on the model, so `layer` is not in the grid: choose one, early layers respond most
+    to unknown textures. Their gamma is 1 in the units used here; on clustered features, as those
+    before the head are, the gap between clusters then counts as inside, and 4 is the default
+    (ResNet-20 on CIFAR-10: AUROC against CIFAR-100 0.51 instead of 0.32, SVHN 0.88 instead of
+    0.81). At most `rows` known rows are used, drawn once, as libsvm needs time that grows with
+    their square.
 
     Args:
         nu: Largest share of known rows outside.
@@ -54,6 +53,7 @@ class OODL(Method):
         rows: The most known rows to learn from.
         seed: Of drawn rows, random features, landmarks and gradients.
 
+    >>> from incognita import ClassifierOutputs
     >>> known = ClassifierOutputs((0, 1), torch.zeros(2, 2), torch.tensor([[-1.0], [1.0]]))
     >>> rows = torch.tensor([[1.0], [0.0], [3.0]])
     >>> outputs = ClassifierOutputs((0, 1, 2), torch.zeros(3, 2), rows)
@@ -95,19 +95,19 @@ class OODL(Method):
 
     @property
     def all_needs(self) -> Needs:
-        """Features or layers, whichever it looks at."""
+        """Features or layers, depending on `layer`."""
         return self.needs if self.layer is None else Needs.LAYERS | Needs.KNOWN
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
         rows = self._drawn(known)
         n_components = self._count_components(rows.shape[1])
         spread, self.mean_ = torch.std_mean(rows, dim=0, correction=0)
         scale = torch.where(spread > 0, spread, 1.0)
         rows = (rows - self.mean_).div_(scale)
-        _, directions = torch.linalg.eigh(rows.T @ rows)  # ascending: the leading ones come last
+        _, directions = torch.linalg.eigh(rows.T @ rows)  # ascending
         self.projection_ = (directions[:, -n_components:] / scale[:, None]).contiguous()
 
-    def finalize(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def finalize(self, known: Rows, validation: Rows) -> None:
         rows = (self._drawn(known) - self.mean_) @ self.projection_
         variance = float(rows.var(correction=0))
         self.gamma_ = self.gamma / (rows.shape[1] * variance) if variance > 0 else 1.0
@@ -119,13 +119,12 @@ class OODL(Method):
         )
         self.weights_, self.offset_ = state["weights"], float(state["offset"])
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        return by_chunk(self._outsideness, self._table(outputs), rows=1024)
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        return by_chunk(self._outsideness, self._table(rows), rows=1024)
 
-    def _outsideness(self, rows: Tensor) -> Tensor:
-        device = rows.device
-        reduced = (rows.double() - self.mean_.to(device)) @ self.projection_.to(device)
+    def _outsideness(self, table: Tensor) -> Tensor:
+        device = table.device
+        reduced = (table.double() - self.mean_.to(device)) @ self.projection_.to(device)
         if self.landmarks_ is not None:
             mapped = _kernel(reduced, self.landmarks_.to(device), self.gamma_)
         else:
@@ -134,17 +133,11 @@ class OODL(Method):
             mapped = (reduced @ self.frequencies_.to(device) + self.phases_.to(device)).cos()
         return self.offset_ - mapped @ self.weights_.to(device)
 
-    def _drawn(self, known: ClassifierOutputs) -> Tensor:
+    def _drawn(self, known: Rows) -> Tensor:
         return drawn_rows(self._table(known), self.rows, seed=self.seed).double()
 
-    def _table(self, outputs: ClassifierOutputs) -> Tensor:
-        table = outputs.features if self.layer is None else (outputs.layers or {}).get(self.layer)
-        if table is None:
-            raise InvalidDataError(
-                f"OODL looks at the layer {self.layer!r}, but the outputs hold "
-                f"{sorted(outputs.layers or {})}; extract that layer too, or choose among these."
-            )
-        return table
+    def _table(self, rows: Rows) -> Tensor:
+        return rows.features if self.layer is None else rows.layer(self.layer)
 
     def _count_components(self, d: int) -> int:
         if self.components is None:
@@ -208,7 +201,7 @@ def _tensors(found: Mapping[str, Any], like: Tensor) -> dict[str, Tensor]:
 
 
 def _separate(mapped: Any, nu: float, seed: int) -> tuple[Any, Any]:
-    """Part mapped rows from the origin by stochastic gradients.
+    """Separate mapped rows from the origin by stochastic gradients.
 
     sklearn's default, the optimal rate, stops far from the optimum for a nu of 0.001.
     """

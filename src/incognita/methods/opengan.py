@@ -1,4 +1,4 @@
-"""A discriminator that learned to tell known features from ones a generator makes up."""
+"""OpenGAN: a discriminator trained to tell known features from generated ones."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from incognita.containers.needs import Needs
-from incognita.containers.outputs import ClassifierOutputs
-from incognita.methods.method import Method, Refit
+from incognita.methods.method import Method, Refit, Rows
 from incognita.methods.numerics.perceptrons import (
     Adam,
     Layer,
@@ -33,7 +32,7 @@ _NOISE = 64
 
 @dataclass(eq=False)
 class OpenGAN(Method):
-    r"""How surely a discriminator takes the features for made-up ones.
+    r"""OpenGAN: a discriminator of known and generated features (Kong and Ramanan, 2021).
 
     $$ s(x) = -D(z(x)), \qquad \min_D \max_G \; E_z[\operatorname{softplus}(-D(z))]
        + E_\eta[\operatorname{softplus}(D(G(\eta)))] $$
@@ -45,23 +44,24 @@ class OpenGAN(Method):
     and without outliers in training. The leaky slope 0.2, Adam with betas 0.5 and 0.999, batches of
     128 and a discriminator 1.5 times slower than the generator are the authors'.
 
-    The discriminator of a game says little off the known data once the generator has caught up; the
-    paper therefore chooses the epoch on unknown validation data, and so does a search over
-    `epochs`: one training keeps every candidate.
+    Once the generator has caught up, the discriminator is no longer informative away from the known
+    data. The paper therefore chooses the epoch on unknown validation data, and so does a search
+    over `epochs`: one training keeps every candidate.
 
-    Departures, so that it runs in seconds on a CPU (9 s on one core for 10,000 x 512): networks of
+    Departures, so that it trains quickly on a CPU: networks of
     two hidden layers (`width`, `width / 2`) and one, without batch normalization, in place of the
     authors' four each; a learning rate of 1e-3, ten times theirs, for 20 epochs where they take
     100; at most `rows` known rows, drawn once, in place of all. Same seed, device and number of
     threads: same numbers.
 
     Args:
-        epochs: ClassifierExtractor over the drawn rows; the discriminator of that epoch scores.
+        epochs: Passes over the drawn rows; the discriminator of that epoch scores.
         width: Units of the widest layer.
-        learning_rate: Of the generator.
-        rows: The most known rows to learn from.
-        seed: Of weights, noise, order and drawn rows.
+        learning_rate: Learning rate of the generator.
+        rows: Maximum number of known rows to train on.
+        seed: Seed of weights, noise, order and drawn rows.
 
+    >>> from incognita import ClassifierOutputs
     >>> noise = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
     >>> features = 0.1 * noise + torch.tensor([-1.0, 1.0]).repeat(100)[:, None]  # two clusters
     >>> known = ClassifierOutputs(tuple(range(200)), torch.zeros(200, 2), features)
@@ -95,8 +95,7 @@ class OpenGAN(Method):
             rows=self.rows,
         )
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        assert known.features is not None  # check() has seen to it
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
         with torch.inference_mode(False), torch.enable_grad():
             rows = drawn_rows(known.features, self.rows, seed=self.seed).float()
             spread, self.mean_ = torch.std_mean(rows.double(), dim=0, correction=0)
@@ -104,28 +103,26 @@ class OpenGAN(Method):
             with one_thread():
                 self.discriminators_ = self._train((rows - self.mean_).div_(self.scale_).float())
 
-    def finalize(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def finalize(self, known: Rows, validation: Rows) -> None:
         if f"{self.epochs}.0.weight" not in self.discriminators_:
             self.fit_statistics(known, validation)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        assert outputs.features is not None  # check() has seen to it
-        device = outputs.features.device
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        device = rows.features.device
         mean, scale = self.mean_.to(device), self.scale_.to(device)
         mean, layers = standardizing(layers_of(self._kept(), device), mean, scale)
         return by_chunk(
-            lambda part: -_apply(layers, part.to(mean.dtype) - mean).squeeze(1), outputs.features
+            lambda part: -_apply(layers, part.to(mean.dtype) - mean).squeeze(1), rows.features
         )
 
     def _kept(self) -> dict[str, Tensor]:
-        """Find the discriminator of the epoch asked for."""
+        """Return the discriminator of the chosen epoch."""
         prefix = f"{self.epochs}."
         kept = self.discriminators_.items()
         return {name[len(prefix) :]: t for name, t in kept if name.startswith(prefix)}
 
     def _train(self, rows: Tensor) -> dict[str, Tensor]:
-        """Play the game and keep the discriminator of every epoch that may be asked for."""
+        """Train both networks and keep the discriminator of every epoch of the search space."""
         rng = torch.Generator().manual_seed(self.seed)
         d = rows.shape[1]
         discriminator = new_perceptron((d, self.width, max(1, self.width // 2), 1), rows, rng)
@@ -138,25 +135,25 @@ class OpenGAN(Method):
         for epoch in range(1, self.epochs + 1):
             for (index,) in chunks(torch.randperm(len(rows), generator=rng), rows=_BATCH):
                 noise = torch.randn(len(index), _NOISE, generator=rng).to(rows.device)
-                made_up = _apply(generator, noise)
-                _play(discriminator, rows[index.to(rows.device)], made_up, *steps)
+                generated = _apply(generator, noise)
+                _step(discriminator, rows[index.to(rows.device)], generated, *steps)
             if epoch == self.epochs or epoch in self.search_space["epochs"]:
                 kept |= {f"{epoch}.{name}": t for name, t in tensors_of(discriminator).items()}
         return kept
 
 
-def _play(
+def _step(
     discriminator: Sequence[Layer],
     real: Tensor,
-    made_up: Tensor,
+    generated: Tensor,
     discriminator_step: Adam,
     generator_step: Adam,
 ) -> None:
-    """Let each side answer the other once."""
-    doubt_of_real = softplus(-_apply(discriminator, real)).mean()
-    trust_in_made_up = softplus(_apply(discriminator, made_up.detach())).mean()
-    discriminator_step.down(doubt_of_real + trust_in_made_up)
-    generator_step.down(softplus(-_apply(discriminator, made_up)).mean())
+    """Take one step of the discriminator, then one of the generator."""
+    loss_of_real = softplus(-_apply(discriminator, real)).mean()
+    loss_of_generated = softplus(_apply(discriminator, generated.detach())).mean()
+    discriminator_step.down(loss_of_real + loss_of_generated)
+    generator_step.down(softplus(-_apply(discriminator, generated)).mean())
 
 
 def _apply(layers: Sequence[Layer], rows: Tensor) -> Tensor:

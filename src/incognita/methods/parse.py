@@ -1,4 +1,4 @@
-"""From a name such as `react+knn` to methods that hand over to each other."""
+"""Builds methods from text such as `react(percentile=95)+knn(k=10)`."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -7,22 +7,41 @@ from typing import Any
 
 import numpy as np
 
-from incognita.calls import check_types
+from incognita.calls import check_types, parse_call, split_calls
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.methods import METHODS
 from incognita.methods.method import Method
+
+_EXAMPLE = "msp, react+knn or knn(k=10)"
 
 # a word between two plus signs, and the parameters in the brackets behind it, if it has brackets
 Part = tuple[str, Mapping[str, Any] | None]
 
 
+def parse_method(text: str) -> Method:
+    """Build a method from its name, with optional parameters in brackets.
+
+    >>> parse_method("knn(k=10)").k
+    10
+    >>> parse_method("react(percentile=95)+knn(k=10)").scorer.k
+    10
+    """
+    calls = [parse_call(part, kind="method", example=_EXAMPLE) for part in split_calls(text, "+")]
+    if unnamed := next((call for call in calls if call.arguments), None):
+        raise InvalidDataError(
+            f"Expected parameters of {unnamed.name} by name, got {unnamed.arguments[0]!r:.80}. "
+            f"Write {_EXAMPLE}."
+        )
+    return build_chain([(c.name, c.parameters if c.has_brackets else None) for c in calls])
+
+
 def build(name: str, parameters: Mapping[str, Any]) -> Method:
-    """Make the methods of a name; the parameters are those of the first one."""
+    """Build the methods of a name; the parameters are those of the first one."""
     return build_chain([(word, None) for word in name.split("+")], parameters)
 
 
 def build_chain(parts: Sequence[Part], of_first: Mapping[str, Any] | None = None) -> Method:
-    """Make methods that hand over to each other, each with parameters of its own.
+    """Build methods that wrap one another, each with its own parameters.
 
     >>> chain = build_chain([("react", {"percentile": 95}), ("knn", {"k": 10})])
     >>> chain.percentile, chain.scorer.k
@@ -37,7 +56,7 @@ def build_chain(parts: Sequence[Part], of_first: Mapping[str, Any] | None = None
 
 
 def _n_words_of_first(parts: Sequence[Part]) -> int:
-    """How many words name the first method: as many as make a name that can stand there."""
+    """Return the length of the longest prefix that is a registered name."""
     for n in range(len(parts), 0, -1):
         name = "+".join(word for word, _ in parts[:n])
         is_one_name = all(parameters is None for _, parameters in parts[: n - 1])
@@ -50,8 +69,8 @@ def _n_words_of_first(parts: Sequence[Part]) -> int:
         raise unknown_name("method", first, METHODS.homes)
     rest = "+".join(word for word, _ in parts[1:])
     raise InvalidDataError(
-        f"{first} cannot hand over to {rest}: it does not reshape features; put a method "
-        f"that does in front, such as react+{first}."
+        f"{first} cannot wrap {rest}: it does not reshape features; put a method that does in "
+        f"front, such as react+{first}."
     )
 
 
@@ -68,7 +87,7 @@ def _make(name: str, parameters: Mapping[str, Any]) -> Method:
 
 
 def _plain(value: Any) -> Any:
-    """Give a list as a tuple and a number of numpy as one of Python: people mean the same."""
+    """Convert lists to tuples and numbers of numpy to those of Python."""
     if isinstance(value, list):
         return tuple(map(_plain, value))
     return value.item() if isinstance(value, np.generic) else value
@@ -77,5 +96,5 @@ def _plain(value: Any) -> Any:
 def _parameter_names(name: str) -> list[str]:
     kind = METHODS.get(name)
     if isinstance(kind, type):
-        return [each.name for each in fields(kind)]
+        return [field.name for field in fields(kind)]
     return list(inspect.signature(kind).parameters)

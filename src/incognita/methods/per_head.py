@@ -12,25 +12,25 @@ from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError, unknown_name
-from incognita.methods.method import Method
+from incognita.methods.method import Method, Rows
 from incognita.methods.softmax import Energy
-from incognita.shapes import Float
+from incognita.shapes import Float, Int
 
-# fits a method to the known and the validation rows of one head, given its place among the heads
+# fits a method to the known and the validation rows of one head, given the index of the head
 _FitHead = Callable[[str, ClassifierOutputs, ClassifierOutputs | None], Method]
 
 
 @dataclass(eq=False)
 class PerHead(Method):
-    """Asks `scorer` for the rows of each head apart, as if each head were a model of its own.
+    """One fitted copy of `scorer` per head of a detector, each for the rows of its head.
 
-    The levels of a one-stage detector have linear layers of their own: features of one level say
-    nothing of another, and no single head gives the logits of all rows. Copies of `scorer` are
-    fitted, one for each head; `scorer` stays as it is. A search tries no parameters.
+    Each level of a one-stage detector has its own linear layer: features of different levels are
+    not comparable, and the logits of all rows have no common head. Copies of `scorer` are fitted,
+    one for each head; `scorer` itself is not. A search tries no parameters.
 
-    A head that `scorer` cannot be fitted for (no known rows, or too few) is as good as never seen:
-    its rows get the largest score that the others give to known rows, as unknown as the most
-    unknown known one, and `notes_` says for which heads, with how many known rows, and why.
+    Where `scorer` cannot be fitted for a head (no known rows, or too few), its rows get the largest
+    score of known rows of the other heads, and `notes_` names the head, its number of known rows
+    and the reason.
 
     >>> from incognita.containers.outputs import Head
     >>> from incognita.methods.knn import KNN
@@ -47,19 +47,19 @@ class PerHead(Method):
 
     @property
     def title(self) -> str:
-        """The name of the method that is asked."""
+        """The name of the wrapped method."""
         return self.scorer.title
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        if known.head_index is not None:
-            self._fit_heads(known, validation, lambda _, *parts: copy(self.scorer).fit(*parts))
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
+        if known.outputs.head_index is not None:
+            fit = lambda _, *parts: copy(self.scorer).fit(*parts)  # noqa: E731
+            self._fit_heads(known.outputs, validation.outputs, fit)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        assert outputs.head_index is not None  # check() has seen to it
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        outputs = rows.outputs
         score = torch.zeros(len(outputs), dtype=torch.float64, device=outputs.logits.device)
         for place in range(len(outputs.heads)):
-            is_here = outputs.head_index == place
+            is_here = _head_index(self.title, outputs) == place
             if is_here.any():
                 score[is_here] = self._score_head(place, outputs.of_head(place))
         return score
@@ -67,26 +67,21 @@ class PerHead(Method):
     def extra_outputs(self) -> tuple[ExtraOutput, ...]:
         methods = list(getattr(self, "fitted_", {}).values()) or [self.scorer]
         return tuple(
-            {extra.key: extra for each in methods for extra in each.extra_outputs()}.values()
+            {extra.key: extra for method in methods for extra in method.extra_outputs()}.values()
         )
 
     def extra_outputs_to_fit(self, part: str) -> tuple[ExtraOutput, ...]:
         return self.scorer.extra_outputs_to_fit(part)
 
     def check(self, outputs: ClassifierOutputs, *, is_fitting: bool = False) -> None:
-        """Refuse rows that do not say which head they come from; `scorer` looks at the rest."""
+        """Raise for rows without a valid head index; `scorer` checks the rest."""
         if is_fitting and not self._needs_rows():
             return
-        if outputs.head_index is None:
-            raise InvalidDataError(
-                f"{self.title} is to be asked for each head apart, but the outputs do not say "
-                f"which head gave which row; ask {self.title} itself, not PerHead."
-            )
-        if not ((outputs.head_index >= 0) & (outputs.head_index < len(outputs.heads))).all():
+        head_index = _head_index(self.title, outputs)
+        if not ((head_index >= 0) & (head_index < len(outputs.heads))).all():
             raise InvalidDataError(
                 f"Rows of {self.title} must be of heads 0 to {len(outputs.heads) - 1}, but one is "
-                f"of head {int(outputs.head_index.max())}; give the heads in the order of "
-                f"head_index."
+                f"of head {int(head_index.max())}; pass the heads in the order of head_index."
             )
         if is_fitting:
             return
@@ -94,8 +89,8 @@ class PerHead(Method):
         self._check_widths(outputs)
         if len(outputs.heads) != getattr(self, "n_heads_", len(outputs.heads)):
             raise InvalidDataError(
-                f"{self.title} was fitted for {self.n_heads_} heads, but outputs of "
-                f"{len(outputs.heads)} came; score outputs of the detector it was fitted on."
+                f"{self.title} was fitted for {self.n_heads_} heads, got outputs of "
+                f"{len(outputs.heads)}. Score outputs of the detector it was fitted on."
             )
 
     def with_parameters(
@@ -104,7 +99,7 @@ class PerHead(Method):
         validation: ClassifierOutputs | None = None,
         **changes: Any,
     ) -> "PerHead":
-        """Give a fitted copy with other parameters of `scorer`, in every head."""
+        """Return a fitted copy with other parameters of `scorer`, in every head."""
         for name in changes:
             if name not in self.scorer.parameters():
                 raise unknown_name(f"parameter of {self.title}", name, self.scorer.parameters())
@@ -160,13 +155,13 @@ class PerHead(Method):
         fit: _FitHead,
     ) -> Method:
         if held_out is not None and not len(held_out):
-            held_out = None  # then its known rows are looked at twice
+            held_out = None  # known rows then serve as validation rows, too
         if self._needs_rows() and not len(known) and held_out is None:
-            raise InvalidDataError("There are none.")
+            raise InvalidDataError(f"Head {place} has no known rows to fit.")
         return fit(str(place), known, held_out)
 
     def _largest_score(self, parts: Sequence[ClassifierOutputs]) -> float:
-        """Give the largest score of known rows whose head could be fitted."""
+        """Return the largest score of known rows whose head could be fitted."""
         scores = [
             method.score(part.of_head(int(place)))
             for part in parts
@@ -178,23 +173,32 @@ class PerHead(Method):
         method = self.fitted_.get(str(place)) if hasattr(self, "fitted_") else self.scorer
         if method is not None:
             return method.score(outputs)
-        assert self.largest_ is not None  # there is a head that could not be fitted: this one
-        return outputs.logits.new_full((len(outputs),), self.largest_, dtype=torch.float64)
+        largest = float("nan") if self.largest_ is None else self.largest_  # set for such a head
+        return outputs.logits.new_full((len(outputs),), largest, dtype=torch.float64)
+
+
+def _head_index(title: str, outputs: ClassifierOutputs) -> Int[Tensor, "n"]:
+    if outputs.head_index is None:
+        raise InvalidDataError(
+            f"{title} is fitted per head, but the outputs have no head_index; "
+            f"use {title} itself, not PerHead."
+        )
+    return outputs.head_index
 
 
 def for_heads(method: Method, n_heads: int, *, shares_features: bool) -> Method:
-    """Give the method as rows of so many heads need it: apart for each head, or as it is.
+    """Wrap the method in `PerHead` where rows of several heads cannot be compared.
 
     Args:
-        method: What is to be fitted and asked.
-        n_heads: How many linear layers give the logits.
-        shares_features: Whether all of them see the same kind of features.
+        method: The method to be fitted.
+        n_heads: The number of linear layers that compute the logits.
+        shares_features: Whether all of them have the same kind of features as input.
 
     >>> from incognita.methods import load_method
-    >>> asked = {name: load_method(name) for name in ("energy", "knn", "react")}
-    >>> [type(for_heads(m, 3, shares_features=True)).__name__ for m in asked.values()]
+    >>> methods = [load_method(name) for name in ("energy", "knn", "react")]
+    >>> [type(for_heads(m, 3, shares_features=True)).__name__ for m in methods]
     ['Energy', 'KNN', 'PerHead']
-    >>> [type(for_heads(m, 3, shares_features=False)).__name__ for m in asked.values()]
+    >>> [type(for_heads(m, 3, shares_features=False)).__name__ for m in methods]
     ['Energy', 'PerHead', 'PerHead']
     """
     needs = method.all_needs

@@ -1,4 +1,4 @@
-"""Methods that ask how well features fit the predicted class: SHE, fDBD, NCI."""
+"""Methods that compare features with the predicted class: SHE, fDBD, NCI."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +10,7 @@ from torch.linalg import vector_norm
 from torch.nn.functional import cosine_similarity
 
 from incognita.containers.needs import Needs
-from incognita.containers.outputs import ClassifierOutputs
-from incognita.methods.method import Method
+from incognita.methods.method import Method, Rows
 from incognita.methods.numerics.rows import by_chunk
 from incognita.methods.numerics.statistics import class_means, overall_mean
 from incognita.shapes import Float
@@ -21,7 +20,7 @@ _SHORTEST = 1e-8  # a row exactly at the center would be divided by zero; as pyt
 
 @dataclass(eq=False)
 class SHE(Method):
-    r"""How little the features resemble the stored pattern of the predicted class.
+    r"""SHE: negated similarity to the stored pattern of the predicted class (Zhang et al., 2023).
 
     $$ s(x) = -f^T p_{\hat y} $$ with $\hat y$ the class of the largest logit and $p_c$ the mean
     features of the known rows labelled c that are classified correctly. Zhang et al.,
@@ -35,6 +34,7 @@ class SHE(Method):
     Departures: a class without a correct row has no pattern in the paper (OpenOOD scores NaN);
     here it is the mean of all rows with that label or, if there is none, of all rows.
 
+    >>> from incognita import ClassifierOutputs
     >>> features, labels = torch.tensor([[1.0, 0], [3, 0], [0, 5]]), torch.tensor([0, 0, 1])
     >>> known = ClassifierOutputs(("a", "b", "c"), features, features, labels)
     >>> test = ClassifierOutputs(("d",), torch.tensor([[1.0, 0]]), torch.tensor([[4.0, 7]]))
@@ -45,13 +45,11 @@ class SHE(Method):
     metric: Literal["inner-product", "euclidean", "cosine"] = "inner-product"
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.FEATURES | Needs.KNOWN | Needs.LABELS
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        features, labels, n_classes = known.features, known.labels, known.logits.shape[1]
-        assert features is not None
-        assert labels is not None
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
+        features, labels, n_classes = known.features, known.labels, known.n_classes
         everyone = class_means(features, labels, n_classes)
         is_correct = known.logits.argmax(dim=1) == labels
-        # wrong rows stand in a group of their own, so that no copy of the right ones is made
+        # misclassified rows form one more group, so that the others need not be copied
         groups = torch.where(is_correct, labels, n_classes)
         right = class_means(features, groups, n_classes + 1)
         patterns, counts = right.means[:n_classes], right.counts[:n_classes]
@@ -59,15 +57,13 @@ class SHE(Method):
         spare = torch.where(everyone.counts[:, None] > 0, everyone.means, overall)
         self.patterns_ = torch.where(counts[:, None] > 0, patterns, spare)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        assert outputs.features is not None
-        patterns = self.patterns_.to(outputs.features.device)
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        patterns = self.patterns_.to(rows.features.device)
 
-        def misfit(rows: Tensor, logits: Tensor) -> Tensor:
-            return self._misfit(rows.double(), patterns[logits.argmax(dim=1)])
+        def misfit(features: Tensor, logits: Tensor) -> Tensor:
+            return self._misfit(features.double(), patterns[logits.argmax(dim=1)])
 
-        return by_chunk(misfit, outputs.features, outputs.logits)
+        return by_chunk(misfit, rows.features, rows.logits)
 
     def _misfit(self, rows: Tensor, patterns: Tensor) -> Tensor:
         if self.metric == "euclidean":
@@ -79,7 +75,7 @@ class SHE(Method):
 
 @dataclass(eq=False)
 class FDBD(Method):
-    r"""How near the decision boundaries the features are, for their distance from the center.
+    r"""fDBD: relative distance to the decision boundaries, negated (Liu and Qin, 2024).
 
     $$ s(x) = -\frac{1}{C - 1} \sum_{c \neq \hat y}
     \frac{l_{\hat y} - l_c}{|w_{\hat y} - w_c| \, |f - \mu|} $$ with l the logits, $\hat y$ the
@@ -96,6 +92,7 @@ class FDBD(Method):
 
     Below the boundary is sqrt(2) from the row and the mean sqrt(8).
 
+    >>> from incognita import ClassifierOutputs
     >>> from incognita.containers.outputs import Head
     >>> head = Head(torch.eye(2), torch.zeros(2))
     >>> known = ClassifierOutputs(("a",), torch.ones(1, 2), torch.ones(1, 2), head=head)
@@ -108,33 +105,29 @@ class FDBD(Method):
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.FEATURES | Needs.HEAD | Needs.KNOWN
     search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {"center": ("mean", "origin")}
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        assert known.features is not None
-        assert known.head is not None
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
         weight = known.head.weight.detach().double()
         exact = "donot_use_mm_for_euclid_dist"  # products would round equal rows apart
         separations = torch.cdist(weight, weight, compute_mode=exact)
         self.closeness_ = torch.where(separations > 0, 1 / separations, 0.0)
         self.mean_ = overall_mean(known.features)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        assert outputs.features is not None
-        device = outputs.features.device
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        device = rows.features.device
         closeness = self.closeness_.to(device) / max(1, len(self.closeness_) - 1)
         center = self.mean_.to(device) if self.center == "mean" else 0.0
 
-        def negated_distance(rows: Tensor, logits: Tensor) -> Tensor:
+        def negated_distance(features: Tensor, logits: Tensor) -> Tensor:
             largest, predicted = logits.double().max(dim=1)
             distances = ((largest[:, None] - logits) * closeness[predicted]).sum(dim=1)
-            return -distances / _lengths(rows.double() - center).clamp_min(_SHORTEST)
+            return -distances / _lengths(features.double() - center).clamp_min(_SHORTEST)
 
-        return by_chunk(negated_distance, outputs.features, outputs.logits)
+        return by_chunk(negated_distance, rows.features, rows.logits)
 
 
 @dataclass(eq=False)
 class NCI(Method):
-    r"""How far features turn from the weights of the predicted class, and how short they are.
+    r"""NCI: negated proximity to the weights of the predicted class (Liu and Qin, 2025).
 
     $$ s(x) = -w_{\hat y}^T \frac{f - \mu}{|f - \mu|} - \alpha |f|_1 $$ with $\hat y$ the class of
     the largest logit, w the rows of the head's weight and $\mu$ the mean of known features. Liu and
@@ -148,6 +141,7 @@ class NCI(Method):
 
     Below the first term is -3 / 5, the second -7 / 10.
 
+    >>> from incognita import ClassifierOutputs
     >>> from incognita.containers.outputs import Head
     >>> head = Head(torch.eye(2), torch.zeros(2))
     >>> known = ClassifierOutputs(("a",), torch.ones(1, 2), torch.ones(1, 2), head=head)
@@ -160,24 +154,20 @@ class NCI(Method):
     needs: ClassVar[Needs] = Needs.LOGITS | Needs.FEATURES | Needs.HEAD | Needs.KNOWN
     search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {"alpha": (1e-4, 1e-3, 1e-2, 1e-1)}
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        assert known.features is not None
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
         self.mean_ = overall_mean(known.features)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        assert outputs.features is not None
-        assert outputs.head is not None
-        mean = self.mean_.to(outputs.features.device)
-        weight = outputs.head.weight.detach().to(mean)
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        mean = self.mean_.to(rows.features.device)
+        weight = rows.head.weight.detach().to(mean)
 
-        def misfit(rows: Tensor, logits: Tensor) -> Tensor:
-            deviations = rows.double() - mean
+        def misfit(features: Tensor, logits: Tensor) -> Tensor:
+            deviations = features.double() - mean
             alignment = (deviations * weight[logits.argmax(dim=1)]).sum(dim=1)
             cosine = alignment / _lengths(deviations).clamp_min(_SHORTEST)
-            return -cosine - self.alpha * rows.double().abs().sum(dim=1)
+            return -cosine - self.alpha * features.double().abs().sum(dim=1)
 
-        return by_chunk(misfit, outputs.features, outputs.logits)
+        return by_chunk(misfit, rows.features, rows.logits)
 
 
 def _lengths(rows: Tensor) -> Float[Tensor, "n"]:

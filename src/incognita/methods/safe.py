@@ -1,4 +1,4 @@
-"""A small network that learned to tell the shortcut layers of clean boxes from perturbed ones."""
+"""SAFE: a network trained to tell shortcut layers of clean boxes from perturbed ones."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,10 +10,9 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from incognita.containers.needs import ExtraOutput, Needs
-from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.extraction.extra_outputs import PerturbedLayers
-from incognita.methods.method import Method, Refit
+from incognita.methods.method import Method, Refit, Rows
 from incognita.methods.numerics.perceptrons import (
     Adam,
     Layer,
@@ -29,14 +28,14 @@ from incognita.methods.softmax import check_positive
 from incognita.shapes import Float, Int
 
 PREFIX = "shortcut/"
-_PAIRS = 128  # in a batch: so many clean boxes and their perturbed copies
-_SHARE_HELD_OUT = 5  # one in so many images, as in the authors' code
+_PAIRS = 128  # clean boxes in a batch, and as many perturbed copies
+_SHARE_HELD_OUT = 5  # one image in five, as in the authors' code
 _ROWS = 512  # scored at once
 
 
 @dataclass(eq=False)
 class SAFE(Method):
-    r"""How surely a small network takes a box for one in a perturbed image.
+    r"""SAFE: a classifier of clean and perturbed boxes by shortcut layers (Wilson et al., 2023).
 
     $$ s(x) = D(z(x)), \qquad \min_D \; E[\operatorname{softplus}(D(z))]
        + E[\operatorname{softplus}(-D(z'))] $$
@@ -45,27 +44,28 @@ class SAFE(Method):
     known training boxes, z' those of the same box when the image was moved by `epsilon` against
     the detector's own labels (FGSM), and D a perceptron before its sigmoid (which would tie the
     scores). Wilson et al., SAFE: Sensitivity-Aware Features for Out-of-Distribution Object
-    Detection, ICCV 2023: shortcuts with batch normalization react most to what they have not seen,
-    so the perturbed copies stand in for unknown objects. epsilon = 8 / 255, five epochs and one
+    Detection, ICCV 2023: shortcuts with batch normalization are the most sensitive layers, so the
+    perturbed copies stand in for unknown objects. epsilon = 8 / 255, five epochs and one
     image in five held out are the authors'. Only fitting needs the perturbed copies.
 
     Departures: the paper's text has a multilayer perceptron; the authors' code stacks three linear
     layers without any non-linearity, which is one linear layer. Here two hidden layers of `width`
     and half of it have rectified units (the authors' are half and a quarter as wide as the input:
-    with 3840 channels 200 times the products of 128 and 64, minutes where seconds do) and no
-    dropout; Adam with a rate of 1e-3 takes the place of SGD, batches hold 128 pairs of boxes
-    instead of all boxes of 32 images, and inputs are divided by their standard deviation, not only
-    centered. The epoch of the lowest loss on held-out boxes is kept; the authors' code keeps one by
-    comparing the training loss with an earlier held-out loss. At most `rows` boxes, drawn once.
+    with 3840 channels 200 times the products of 128 and 64) and no dropout; Adam with a rate of
+    1e-3 takes the place of SGD, batches hold 128 pairs of boxes instead of all boxes of 32 images,
+    and inputs are divided by their standard deviation, not only centered. The epoch of the lowest
+    loss on held-out boxes is kept; the authors' code keeps one by comparing the training loss with
+    an earlier held-out loss. At most `rows` boxes, drawn once.
 
     Args:
         epsilon: Size of the step, in pixels between 0 and 1.
-        epochs: The most passes over the training boxes.
+        epochs: Maximum number of passes over the training boxes.
         width: Units of the first hidden layer.
-        learning_rate: Of Adam.
-        rows: The most known boxes to learn from.
-        seed: Of weights, order, drawn boxes and held-out images.
+        learning_rate: Learning rate of Adam.
+        rows: Maximum number of known boxes to train on.
+        seed: Seed of weights, order, drawn boxes and held-out images.
 
+    >>> from incognita import ClassifierOutputs
     >>> clean = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
     >>> copies = {f"{PerturbedLayers().key}/shortcut/1": clean + 2.0}
     >>> known = ClassifierOutputs(
@@ -111,8 +111,8 @@ class SAFE(Method):
     def extra_outputs_to_fit(self, part: str) -> tuple[ExtraOutput, ...]:
         return (PerturbedLayers(float(self.epsilon)),) if part == "known" else ()
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        clean = {n: t for n, t in (known.layers or {}).items() if n.startswith(PREFIX)}
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
+        clean = {n: t for n, t in known.layers.items() if n.startswith(PREFIX)}
         moved = self._perturbed(known, tuple(clean))
         rng = torch.Generator().manual_seed(self.seed)
         drawn = torch.randperm(len(known), generator=rng)[: self.rows].sort().values
@@ -124,16 +124,15 @@ class SAFE(Method):
         with torch.inference_mode(False), torch.enable_grad(), one_thread():
             self._train(pairs, training, held_out, rng)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        tables = list(self._tables(outputs).values())
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        tables = [rows.layer(name) for name in self.mean_]
         device = tables[0].device
         mean, scale = (
-            torch.cat(tuple(each.values())).to(device) for each in (self.mean_, self.scale_)
+            torch.cat(tuple(moments.values())).to(device) for moments in (self.mean_, self.scale_)
         )
         mean, layers = standardizing(layers_of(self.network_, device), mean, scale)
 
-        def doubt(*parts: Tensor) -> Tensor:
+        def discriminate(*parts: Tensor) -> Tensor:
             wide, first = mean.new_empty(len(parts[0]), len(mean)), 0
             for part in parts:
                 place = slice(first, first + part.shape[1])
@@ -141,7 +140,7 @@ class SAFE(Method):
                 first += part.shape[1]
             return apply_layers(layers, wide).squeeze(1)
 
-        return by_chunk(doubt, *tables, rows=_ROWS)
+        return by_chunk(discriminate, *tables, rows=_ROWS)
 
     def _train(
         self,
@@ -166,9 +165,10 @@ class SAFE(Method):
                 self.held_out_loss_, self.epoch_ = loss, epoch
                 self.network_ = tensors_of(network)
 
-    def _perturbed(self, known: ClassifierOutputs, names: Sequence[str]) -> dict[str, Tensor]:
+    def _perturbed(self, known: Rows, names: Sequence[str]) -> dict[str, Tensor]:
         (extra,) = self.extra_outputs_to_fit("known")
-        columns = {name: (known.extra_outputs or {}).get(f"{extra.key}/{name}") for name in names}
+        recorded = known.outputs.extra_outputs or {}
+        columns = {name: recorded.get(f"{extra.key}/{name}") for name in names}
         missing = [name for name, column in columns.items() if column is None]
         if missing:
             raise InvalidDataError(
@@ -177,16 +177,6 @@ class SAFE(Method):
                 f"extra_outputs=method.extra_outputs_to_fit('known')."
             )
         return {name: column for name, column in columns.items() if column is not None}
-
-    def _tables(self, outputs: ClassifierOutputs) -> dict[str, Tensor]:
-        layers = outputs.layers or {}
-        for name in self.mean_:
-            if name not in layers:
-                raise InvalidDataError(
-                    f"SAFE was fitted on the layer {name!r}, but the outputs hold "
-                    f"{sorted(layers)}; extract that layer too."
-                )
-        return {name: layers[name] for name in self.mean_}
 
     def _side_by_side(self, tables: Mapping[str, Tensor]) -> "_SideBySide":
         return _SideBySide(
@@ -198,14 +188,14 @@ class SAFE(Method):
 
 @dataclass(frozen=True, eq=False)
 class _SideBySide:
-    """Layers as one table, made a few rows at a time: the whole would be large."""
+    """Layers as one table, built a few rows at a time: the whole would be large."""
 
     tables: tuple[Tensor, ...]
     means: tuple[Tensor, ...]
     scales: tuple[Tensor, ...]
 
     def rows(self, index: Int[Tensor, "n"]) -> Float[Tensor, "n channels"]:
-        """Give some rows, standardized, in float32: it is enough to train with."""
+        """Return some rows, standardized, in float32: enough for training."""
         columns = zip(self.tables, self.means, self.scales, strict=True)
         return torch.cat(
             [
@@ -235,9 +225,9 @@ class _Pairs(NamedTuple):
 
 
 def _moments(tables: Sequence[Tensor], index: Int[Tensor, "n"]) -> tuple[Tensor, Tensor]:
-    """Give mean and standard deviation of each column over the rows of all tables, in float64.
+    """Compute mean and standard deviation of each column over the rows of all tables, in float64.
 
-    A column that varies by less than float32 can tell from not at all gets a deviation of one.
+    A column whose variation is below the resolution of float32 gets a deviation of one.
     """
     n = len(index) * len(tables)
     mean, variance = (
@@ -260,14 +250,14 @@ def _some_rows(tables: Sequence[Tensor], index: Int[Tensor, "n"]) -> Iterator[Te
 def _split(
     row_ids: Sequence[Any], drawn: Int[Tensor, "n"], rng: torch.Generator
 ) -> tuple[Int[Tensor, "training"], Int[Tensor, "held_out"]]:
-    """Part the rows into training and held-out ones, whole images at a time.
+    """Split the rows into training and held-out ones, whole images at a time.
 
     Boxes of an image share its perturbation; the box `a#2` is one of image `a`. Where there are
-    too few images to spare one, the training rows are looked at instead.
+    too few images to hold one out, the training rows serve as both.
     """
     images = [str(row_ids[k]).rsplit("#", 1)[0] for k in drawn.tolist()]
     names = list(dict.fromkeys(images))
     order = torch.randperm(len(names), generator=rng).tolist()
-    spared = {names[k] for k in order[: len(names) // _SHARE_HELD_OUT]}
-    is_held_out = torch.tensor([image in spared for image in images])
-    return (drawn[~is_held_out], drawn[is_held_out]) if spared else (drawn, drawn)
+    held_out = {names[k] for k in order[: len(names) // _SHARE_HELD_OUT]}
+    is_held_out = torch.tensor([image in held_out for image in images])
+    return (drawn[~is_held_out], drawn[is_held_out]) if held_out else (drawn, drawn)

@@ -18,14 +18,14 @@ from incognita.methods.method import Method
 from incognita.registry import Registry
 
 FORMAT = "incognita.method.1"
-# PerHead is nothing to choose, but it may be what was fitted
+# PerHead is not registered, but it may be what was fitted
 _KINDS = Registry("method", {**METHODS.homes, "per-head": "incognita.methods.per_head:PerHead"})
 
 
 def save_method(method: Method, path: str | Path) -> None:
-    """Write a fitted method; a file that is there is replaced as a whole or not at all.
+    """Save a fitted method; an existing file is replaced as a whole or not at all.
 
-    A method of your own is written, too: its parameters and what it learned, not its code.
+    Of a user-defined method its parameters and fitted state are saved, not its code.
     """
     tensors: dict[str, Tensor] = {}
     metadata = {"format": FORMAT, "method": _as_json(_describe(method, "", tensors))}
@@ -38,12 +38,12 @@ def save_method(method: Method, path: str | Path) -> None:
 
 
 def load_saved_method(path: str | Path, kinds: Sequence[type[Method]] = ()) -> Method:
-    """Read a fitted method back; it scores as it did.
+    """Load a fitted method; its scores are those of the saved one.
 
     Args:
         path: A file that `save_method` wrote.
-        kinds: The classes of methods of your own that the file may hold. None is ever imported
-            because a file names it.
+        kinds: User-defined classes of methods that the file may hold. A class that is only named
+            in a file is never imported.
     """
     path = Path(path)
     if not path.is_file():
@@ -53,17 +53,19 @@ def load_saved_method(path: str | Path, kinds: Sequence[type[Method]] = ()) -> M
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
     except Exception as error:  # safetensors raises an error class of its own
-        raise InvalidDataError(f"{path} is no safetensors file: {error}; save it again.") from error
+        raise InvalidDataError(
+            f"{path} is not a safetensors file: {error}; save it again."
+        ) from error
     if metadata.get("format") != FORMAT:
         raise InvalidDataError(
-            f"{path} holds no method of incognita ({metadata.get('format')!r} instead of "
-            f"{FORMAT!r}); give a file that save_method wrote."
+            f"Expected a method of the format {FORMAT!r} in {path}, got "
+            f"{metadata.get('format')!r}. Pass a file that save_method wrote."
         )
-    return _Rebuilding(path, tensors, tuple(kinds)).method(json.loads(metadata["method"]))
+    return _Loader(path, tensors, tuple(kinds)).method(json.loads(metadata["method"]))
 
 
 def _describe(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """Put the tensors of a method under their names and give the rest as plain values."""
+    """Collect the tensors of a method by name; return the rest as plain values."""
     state = {
         name: _describe_value(value, f"{prefix}{name}", tensors)
         for name, value in method.state().items()
@@ -91,8 +93,8 @@ def _describe_value(value: Any, key: str, tensors: dict[str, Tensor]) -> dict[st
     if value is None or isinstance(value, bool | int | float | str):
         return {"value": value}
     raise InvalidDataError(
-        f"{key} is a {type(value).__name__}, but what a method learns is saved as tensors, "
-        f"numbers, text, mappings of these, or other methods; turn it into one of them."
+        f"{key} is a {type(value).__name__}, but fitted state is saved as tensors, "
+        f"numbers, text, mappings of these, or other methods; convert it to one of them."
     )
 
 
@@ -101,8 +103,8 @@ def _as_json(record: Mapping[str, Any]) -> str:
         return json.dumps(record)
     except (TypeError, ValueError) as error:
         raise InvalidDataError(
-            f"The parameters {record['parameters']!r:.80} cannot be written: {error}; let them be "
-            f"numbers, text, None or tuples of these."
+            f"The parameters {record['parameters']!r:.80} cannot be saved: {error}; use numbers, "
+            f"text, None or tuples of these."
         ) from None
 
 
@@ -111,14 +113,14 @@ def _home(kind: type[Method]) -> str:
 
 
 def _name_of(kind: type[Method]) -> str:
-    """Give the registered name, or for a class of somebody's own where it lives."""
+    """Return the registered name, or the import path of a user-defined class."""
     home = _home(kind)
     return next((name for name, place in _KINDS.homes.items() if place == home), home)
 
 
 @dataclass(frozen=True, eq=False)
-class _Rebuilding:
-    """Makes a method again from what a file says."""
+class _Loader:
+    """Builds a method from the content of a file."""
 
     path: Path
     tensors: Mapping[str, Tensor]
@@ -138,18 +140,18 @@ class _Rebuilding:
 
     def _kind(self, name: str) -> type[Method]:
         if ":" not in name:
-            kind: type[Method] = _KINDS.get(name)
-            return kind
+            registered: type[Method] = _KINDS.get(name)
+            return registered
         _, _, qualname = name.partition(":")
         # the module may have another name now: a script is called __main__ while it runs
-        given = [each for each in self.kinds if each.__qualname__ == qualname]
+        given = [kind for kind in self.kinds if kind.__qualname__ == qualname]
         if not given:
             title = qualname.rpartition(".")[2]
             raise InvalidDataError(
-                f"{self.path} holds a method of the class {name}, which is not one of ours; pass "
+                f"{self.path} holds a method of the class {name}, which is not registered; pass "
                 f"that class, load_saved_method(path, kinds=({title},))."
             )
-        return next((each for each in given if _home(each) == name), given[0])
+        return next((kind for kind in given if _home(kind) == name), given[0])
 
     def _value(self, value: Mapping[str, Any]) -> Any:
         if "tensor" in value:

@@ -1,4 +1,4 @@
-"""Methods that are one formula on the logits; they learn nothing.
+"""Methods that are one formula on the logits, without anything to fit.
 
 All of them work in float64: a float32 softmax is exactly 1 from a gap of 17 between the two largest
 logits on, and rows that tie there cannot be ranked any more.
@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from incognita.containers.needs import Needs
-from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
-from incognita.methods.method import Method
+from incognita.methods.method import Method, Rows
 from incognita.methods.numerics.rows import by_chunk
 from incognita.shapes import Float
 
@@ -33,12 +32,12 @@ def one_minus_largest(probabilities: Float[Tensor, "n classes"]) -> Float[Tensor
     return probabilities.scatter(1, largest, 0.0).sum(dim=1)
 
 
-_AT_ONCE = 2**17  # logits in float64: a megabyte, so that each step finds them in the cache
+_AT_ONCE = 2**17  # logits in float64: a megabyte, which stays in the cache
 
 
 @dataclass(eq=False)
 class MSP(Method):
-    r"""One minus the largest softmax probability: the share the model gives to other classes.
+    r"""MSP: one minus the maximum softmax probability (Hendrycks and Gimpel, 2017).
 
     $$ s(x) = 1 - \max_c p_c(x) = \frac{\sum_{c \ne \hat y} e^{f_c(x)}}{\sum_c e^{f_c(x)}},
        \qquad p = \operatorname{softmax}(f) $$
@@ -49,42 +48,43 @@ class MSP(Method):
     Departures: the fraction on the right is computed, never the difference, so that rows tie at 0
     only from a gap of 745 between the two largest logits on.
 
+    >>> from incognita import ClassifierOutputs
     >>> outputs = ClassifierOutputs(("a", "b"), torch.tensor([[3.0, 1.0], [1.0, 1.0]]).log())
     >>> MSP().score(outputs).round(decimals=6).tolist()  # 1 / 4, 1 / 2
     [0.25, 0.5]
     """
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        return by_chunk(_uncertainty, outputs.logits, rows=rows_at_once(outputs))
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        return by_chunk(_uncertainty, rows.logits, rows=rows_at_once(rows))
 
 
 @dataclass(eq=False)
 class MaxLogit(Method):
-    r"""The largest logit, negated: low where some class is strongly supported.
+    r"""MaxLogit: the negated largest logit (Hendrycks et al., 2022).
 
     $$ s(x) = -\max_c f_c(x) $$ with f the logits. Hendrycks et al., Scaling Out-of-Distribution
     Detection for Real-World Settings, ICML 2022.
 
+    >>> from incognita import ClassifierOutputs
     >>> outputs = ClassifierOutputs(("a", "b"), torch.tensor([[9.0, 0.0], [1.0, 2.0]]))
     >>> MaxLogit().score(outputs).tolist()
     [-9.0, -2.0]
     """
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        return -by_chunk(lambda logits: logits.amax(dim=1), outputs.logits)
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        return -by_chunk(lambda logits: logits.amax(dim=1), rows.logits)
 
 
 @dataclass(eq=False)
 class Energy(Method):
-    r"""Free energy of the logits: low where some class is strongly supported.
+    r"""Energy: free energy of the logits (Liu et al., 2020).
 
     $$ s(x) = -T \log \sum_c \exp(f_c(x) / T) $$ with f the logits and T `temperature`.
     Liu et al., Energy-based Out-of-distribution Detection, NeurIPS 2020, equation 3. T = 1 as in
     the paper; OpenOOD's grid has this one point, so there is none here. On a detector trained by
     VOS (Du et al., ICLR 2022) it is that method's score: VOS changes the training alone.
 
+    >>> from incognita import ClassifierOutputs
     >>> outputs = ClassifierOutputs(("a", "b"), torch.tensor([[9.0, 0.0], [1.0, 1.0]]))
     >>> Energy().score(outputs).round(decimals=4).tolist()  # -9 - log(1 + e^-9), -1 - log 2
     [-9.0001, -1.6931]
@@ -95,9 +95,8 @@ class Energy(Method):
     def __post_init__(self) -> None:
         check_positive(self.title, temperature=self.temperature)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        return by_chunk(self._energy, outputs.logits, rows=rows_at_once(outputs))
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        return by_chunk(self._energy, rows.logits, rows=rows_at_once(rows))
 
     def _energy(self, logits: Tensor) -> Tensor:
         return -self.temperature * (logits.double() / self.temperature).logsumexp(dim=1)
@@ -105,7 +104,7 @@ class Energy(Method):
 
 @dataclass(eq=False)
 class Entropy(Method):
-    r"""Entropy of the softmax: high where the model spreads its belief over many classes.
+    r"""Entropy: entropy of the softmax (Chan et al., 2021).
 
     $$ s(x) = -\sum_c p_c \log p_c = \log \sum_c e^{g_c} - \sum_c p_c g_c,
        \qquad p = \operatorname{softmax}(f), \quad g_c = f_c - \max_k f_k $$
@@ -113,22 +112,22 @@ class Entropy(Method):
     with f the logits; in nats. Chan et al., Entropy Maximization and Meta Classification for
     Out-of-Distribution Detection in Semantic Segmentation, ICCV 2021, equation 1.
 
-    Departures: no term on the right is negative, so nothing cancels where one class has it all;
-    pytorch-ood raises probabilities to 1e-7 first and ties confident rows.
+    Departures: no term on the right is negative, so nothing cancels where a probability is near 1;
+    pytorch-ood clips probabilities at 1e-7 first and ties confident rows.
 
+    >>> from incognita import ClassifierOutputs
     >>> outputs = ClassifierOutputs(("a", "b"), torch.tensor([[0.0, 0.0], [1000.0, 0.0]]))
     >>> Entropy().score(outputs).round(decimals=4).tolist()  # log 2, 0
     [0.6931, 0.0]
     """
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        return by_chunk(entropy, outputs.logits, rows=rows_at_once(outputs))
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        return by_chunk(entropy, rows.logits, rows=rows_at_once(rows))
 
 
 @dataclass(eq=False)
 class GEN(Method):
-    r"""Generalized entropy of the largest probabilities, sensitive to small ones.
+    r"""GEN: generalized entropy of the largest probabilities (Liu et al., 2023).
 
     $$ s(x) = \sum_{c \in \text{top}} p_c^\gamma (1 - p_c)^\gamma,
        \qquad p = \operatorname{softmax}(f) $$
@@ -141,6 +140,7 @@ class GEN(Method):
     Departures: powers are taken of logarithms. At $\gamma = 0.01$ a rest of 1e-9 still counts
     0.81, where a float32 softmax rounds it to 0: OpenOOD's scores are off by up to 0.84.
 
+    >>> from incognita import ClassifierOutputs
     >>> outputs = ClassifierOutputs(("a", "b"), torch.tensor([[4.0, 1.0], [1.0, 1.0]]).log())
     >>> GEN(gamma=0.5).score(outputs).round(decimals=6).tolist()  # 2 sqrt(0.8 * 0.2), 2 sqrt(1 / 4)
     [0.8, 1.0]
@@ -156,9 +156,8 @@ class GEN(Method):
     def __post_init__(self) -> None:
         check_positive(self.title, gamma=self.gamma, top=self.top)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        return by_chunk(self._generalized_entropy, outputs.logits, rows=rows_at_once(outputs))
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        return by_chunk(self._generalized_entropy, rows.logits, rows=rows_at_once(rows))
 
     def _generalized_entropy(self, logits: Tensor) -> Tensor:
         largest, others = _split(logits.double().log_softmax(dim=1))
@@ -171,7 +170,7 @@ class GEN(Method):
 
 @dataclass(eq=False)
 class MCM(Method):
-    r"""How far the best matching concept is from having all of the softmax, as a logarithm.
+    r"""MCM: maximum concept matching of a zero-shot head, as a logarithm (Ming et al., 2022).
 
     $$ s(x) = \log\left(1 - \max_c \operatorname{softmax}(f(x) / T)_c\right) $$
 
@@ -184,6 +183,7 @@ class MCM(Method):
     Departures: the logarithm, which changes no ranking: at T = 0.01 the softmax of common logits
     is 1 even in float64, and the paper's score would tie.
 
+    >>> from incognita import ClassifierOutputs
     >>> outputs = ClassifierOutputs(("a", "b"), torch.tensor([[30.0, 0.0], [0.0, 0.0]]))
     >>> MCM(0.01).score(outputs).round(decimals=4).tolist()  # log e^-3000, log 1 / 2
     [-3000.0, -0.6931]
@@ -195,9 +195,8 @@ class MCM(Method):
     def __post_init__(self) -> None:
         check_positive(self.title, temperature=self.temperature)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        return by_chunk(self._uncertainty, outputs.logits, rows=rows_at_once(outputs))
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        return by_chunk(self._uncertainty, rows.logits, rows=rows_at_once(rows))
 
     def _uncertainty(self, logits: Tensor) -> Tensor:
         return log_one_minus_max_softmax(logits.double() / self.temperature)
@@ -205,7 +204,7 @@ class MCM(Method):
 
 @dataclass(eq=False)
 class GradNorm(Method):
-    r"""Size of the gradient that pulls the softmax towards uniform, negated: large for known rows.
+    r"""GradNorm: gradient norm of the divergence from uniform, negated (Huang et al., 2021).
 
     $$ s(x) = -\left\| \frac{\partial}{\partial W} \sum_c -\log p_c \right\|_1
        = -\frac{1}{T} \sum_c |C p_c - 1| \cdot \sum_d |h_d|,
@@ -219,6 +218,7 @@ class GradNorm(Method):
     Departures: the sum over classes, as in OpenOOD; the paper's (and pytorch-ood's) mean is C times
     smaller for every row.
 
+    >>> from incognita import ClassifierOutputs
     >>> logits, features = torch.tensor([[3.0, 1.0]]).log(), torch.tensor([[2.0, -1.0]])
     >>> outputs = ClassifierOutputs(("a",), logits, features)
     >>> GradNorm().score(outputs).round(decimals=5).tolist()  # (|1.5 - 1| + |0.5 - 1|) * 3
@@ -231,11 +231,9 @@ class GradNorm(Method):
     def __post_init__(self) -> None:
         check_positive(self.title, temperature=self.temperature)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        assert outputs.features is not None
-        rows = rows_at_once(outputs)
-        return by_chunk(self._negated_norm, outputs.logits, outputs.features, rows=rows)
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        n_at_once = rows_at_once(rows)
+        return by_chunk(self._negated_norm, rows.logits, rows.features, rows=n_at_once)
 
     def _negated_norm(self, logits: Tensor, features: Tensor) -> Tensor:
         p = (logits.double() / self.temperature).softmax(dim=1)
@@ -244,7 +242,7 @@ class GradNorm(Method):
 
 
 def entropy(logits: Float[Tensor, "n classes"]) -> Float[Tensor, "n"]:
-    """Give the entropy of each row's softmax with all its digits, however small."""
+    """Compute the entropy of each row's softmax with all its digits, however small."""
     gaps = logits.double()
     gaps = gaps - gaps.amax(dim=1, keepdim=True)
     shares = gaps.exp()
@@ -252,13 +250,13 @@ def entropy(logits: Float[Tensor, "n classes"]) -> Float[Tensor, "n"]:
     return others.log1p() - (shares * gaps).sum(dim=1) / (1 + others)
 
 
-def rows_at_once(outputs: ClassifierOutputs) -> int:
-    """Give the number of rows whose logits fill a chunk that is worked on fastest."""
-    return max(32, _AT_ONCE // max(1, outputs.logits.shape[1]))
+def rows_at_once(rows: Rows) -> int:
+    """Return how many rows of logits to work on at once, so that they stay in the cache."""
+    return max(32, _AT_ONCE // max(1, rows.n_classes))
 
 
 def check_positive(title: str, **parameters: int | float) -> None:
-    """Refuse a parameter that is not a finite number above 0."""
+    """Raise for a parameter that is not a finite number above 0."""
     for name, value in parameters.items():
         if not 0 < value < float("inf"):
             raise InvalidDataError(f"{title} needs a {name} above 0, but got {value}.")
@@ -269,7 +267,7 @@ def _uncertainty(logits: Tensor) -> Tensor:
 
 
 def log_one_minus_max_softmax(logits: Float[Tensor, "n classes"]) -> Float[Tensor, "n"]:
-    """Give log(1 - max softmax) of float64 logits, which never ties by rounding.
+    """Compute log(1 - max softmax) of float64 logits, which never ties by rounding.
 
     >>> log_one_minus_max_softmax(torch.tensor([[3000.0, 0.0]], dtype=torch.float64)).tolist()
     [-3000.0]
@@ -280,6 +278,6 @@ def log_one_minus_max_softmax(logits: Float[Tensor, "n classes"]) -> Float[Tenso
 
 
 def _split(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the largest of each row, and the row with -inf in its place."""
+    """Return the largest of each row, and the row with -inf in its place."""
     largest, place = values.max(dim=1, keepdim=True)
     return largest.squeeze(1), values.scatter(1, place, -torch.inf)

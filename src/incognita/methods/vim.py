@@ -1,4 +1,4 @@
-"""Methods that look where known features hardly ever go: ViM and Residual."""
+"""Methods on the part of the features outside the principal space: ViM and Residual."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from incognita.containers.needs import Needs
-from incognita.containers.outputs import ClassifierOutputs, Head
+from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError
-from incognita.methods.method import Method, Refit
-from incognita.methods.numerics.mahalanobis_distance import centered, narrow_product
+from incognita.methods.method import Method, Refit, Rows
+from incognita.methods.numerics.mahalanobis_distance import centered
 from incognita.methods.numerics.rows import by_chunk
 from incognita.methods.numerics.statistics import overall_covariance
 from incognita.shapes import Float
 
-_SMALL = 2**16  # multiplications per row below which float64 costs nothing worth saving
+_SMALL = 2**16  # multiplications per row below which float32 saves nothing
 _LEADING = 16  # principal directions without which most rows are short
 _MOST_CANCELLED = 16  # a row this much longer than its residual: float32 leaves six digits
 
 
 @dataclass(eq=False)
 class Residual(Method):
-    r"""Length of the part of the features outside the space that known features fill.
+    r"""Residual: length of the features outside the principal space (Wang et al., 2022).
 
     $$ s(x) = |R^T (f - o)|, \quad o = -W^+ b $$ with W and b the head, o the features for which
     all logits are as near to zero as can be, and R the eigenvectors of the average of
@@ -42,6 +42,7 @@ class Residual(Method):
 
     Known features below lie along the first axis, so the second is what is left.
 
+    >>> from incognita import ClassifierOutputs
     >>> head = Head(torch.eye(2), torch.zeros(2))
     >>> known = ClassifierOutputs(("a",), torch.zeros(1, 2), torch.tensor([[4.0, 0]]), head=head)
     >>> test = ClassifierOutputs(("b",), torch.zeros(1, 2), torch.tensor([[9.0, 2]]), head=head)
@@ -52,18 +53,16 @@ class Residual(Method):
     dimension: int | None = None
     needs: ClassVar[Needs] = Needs.FEATURES | Needs.HEAD | Needs.KNOWN
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
         self.origin_, self.directions_ = _origin_and_directions(known)
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        assert outputs.features is not None
-        return _residuals(outputs.features, self.origin_, self.directions_, self.dimension)
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        return _residuals(rows.features, self.origin_, self.directions_, self.dimension)
 
 
 @dataclass(eq=False)
 class ViM(Method):
-    r"""The residual as one more logit: large where features leave the known space.
+    r"""ViM: the residual as a virtual logit, minus energy (Wang et al., 2022).
 
     $$ s(x) = \alpha |R^T (f - o)| - \log \sum_c \exp(l_c), \quad
     \alpha = \frac{\text{mean of } \max_c l_c}{\text{mean of } |R^T (f - o)|} $$ with l the logits,
@@ -79,6 +78,7 @@ class ViM(Method):
 
     Below alpha is 6 / 2, so the row scores 3 * 5 - log(1 + 1).
 
+    >>> from incognita import ClassifierOutputs
     >>> head = Head(torch.eye(2), torch.zeros(2))
     >>> known = ClassifierOutputs(("a", "b"), torch.tensor([[6.0, 0], [6, 0]]),
     ...     torch.tensor([[4.0, 2], [4, -2]]), head=head)
@@ -92,11 +92,10 @@ class ViM(Method):
     search_space: ClassVar[Mapping[str, tuple[Any, ...]]] = {"dimension": (256, 1000)}
     invalidates: ClassVar[Mapping[str, Refit]] = {"dimension": Refit.FINALIZE}
 
-    def fit_statistics(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
+    def fit_statistics(self, known: Rows, validation: Rows) -> None:
         self.origin_, self.directions_ = _origin_and_directions(known)
 
-    def finalize(self, known: ClassifierOutputs, validation: ClassifierOutputs) -> None:
-        assert known.features is not None
+    def finalize(self, known: Rows, validation: Rows) -> None:
         residual = float(self._residuals(known.features).mean())
         length = float(by_chunk(lambda f: vector_norm(f.double(), dim=1), known.features).mean())
         if residual <= torch.finfo(torch.float32).eps * length:
@@ -104,25 +103,21 @@ class ViM(Method):
             raise InvalidDataError(
                 f"The {len(known)} known rows do not leave a principal space of "
                 f"{_n_principal(self.dimension, d)} of {d} dimensions, so alpha of ViM has no "
-                f"value; give a smaller dimension or more known rows."
+                f"value; choose a smaller dimension, or pass more known rows."
             )
         largest = by_chunk(lambda logits: logits.amax(dim=1), known.logits)
         self.alpha_ = float(largest.mean()) / residual
 
-    def score(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
-        self.check(outputs)
-        assert outputs.features is not None
-        free = by_chunk(lambda logits: logits.double().logsumexp(dim=1), outputs.logits)
-        return self.alpha_ * self._residuals(outputs.features) - free
+    def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
+        free = by_chunk(lambda logits: logits.double().logsumexp(dim=1), rows.logits)
+        return self.alpha_ * self._residuals(rows.features) - free
 
     def _residuals(self, features: Tensor) -> Tensor:
         return _residuals(features, self.origin_, self.directions_, self.dimension)
 
 
-def _origin_and_directions(known: ClassifierOutputs) -> tuple[Tensor, Tensor]:
-    """Give o = -W^+ b and the eigenvectors of the second moment about it, ascending."""
-    assert known.features is not None
-    assert known.head is not None
+def _origin_and_directions(known: Rows) -> tuple[Tensor, Tensor]:
+    """Compute o = -W^+ b and the eigenvectors of the second moment about it, ascending."""
     origin = _origin(known.head).to(known.features.device)
     directions: Tensor = torch.linalg.eigh(overall_covariance(known.features, origin))[1]
     return origin, directions.contiguous()  # a file keeps rows, and sums would round otherwise
@@ -136,9 +131,10 @@ def _origin(head: Head) -> Float[Tensor, "d"]:
 def _residuals(
     features: Tensor, origin: Tensor, directions: Tensor, dimension: int | None
 ) -> Float[Tensor, "n"]:
-    """Give the length of each row's part along all but the last `dimension` directions.
+    """Compute the length of each row along all but the last `dimension` directions.
 
-    Of wide rows in float32, right to about 2e-7, but for rows of which it would take more.
+    Wide rows are multiplied in float32, accurate to about 2e-7; rows that would lose more digits
+    are multiplied in float64.
     """
     n_principal = _n_principal(dimension, len(origin))
     start, turn = origin.to(features.device), directions.to(features.device)
@@ -150,7 +146,7 @@ def _residuals(
     def length(rows: Tensor) -> Tensor:
         gaps = centered(rows, start)
         # without its leading directions a row is short, and so is what float32 takes from it
-        rest = torch.addmm(gaps, narrow_product(gaps, leading), leading, alpha=-1)
+        rest = torch.addmm(gaps, gaps @ leading.T, leading, alpha=-1)
         lengths: Tensor = vector_norm(rest.float() @ rough_basis, dim=1, dtype=torch.float64)
         is_open = lengths * _MOST_CANCELLED < vector_norm(rest, dim=1)
         if is_open.any():
@@ -166,6 +162,6 @@ def _n_principal(dimension: int | None, d: int) -> int:
     if dimension < 1:
         raise InvalidDataError(
             f"The dimension of the principal space is {dimension}, but it must be at least 1; "
-            f"give a number below the {d} features."
+            f"choose a number below the {d} features."
         )
     return min(dimension, d - 1)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError
 from incognita.kernels.selection import kth_largest, mark_largest, sum_largest
 from incognita.shapes import Bool, Float, Int
@@ -15,10 +16,10 @@ _MOST = 2**26  # activations in float32: a quarter of a gigabyte
 
 
 def percentile_of_all(values: Float[Tensor, "n d"], percentile: int | float) -> float:
-    """Give the percentile of all numbers of a table, linear between the two next to it.
+    """Compute the percentile of all numbers of a table, interpolated linearly.
 
-    Up to 67 million numbers it is exact. Of more, every s-th row is taken, with the smallest s
-    that stays at or below that many, give or take a row.
+    It is exact up to 67 million numbers. Of more, every s-th row is taken, with the smallest s
+    that stays at about that many.
 
     >>> percentile_of_all(torch.tensor([[0.0, 10.0], [20.0, 30.0]]), 50)
     15.0
@@ -26,7 +27,7 @@ def percentile_of_all(values: Float[Tensor, "n d"], percentile: int | float) -> 
     step = math.ceil(values.numel() / _MOST)
     # numpy has no bfloat16; float32 holds every number of the narrower types
     dtype = torch.promote_types(values.dtype, torch.float32)
-    # a copy of our own, which can be put into order where it is
+    # a copy, because it is partitioned in place
     ordered = values.detach()[::step].to("cpu", dtype, copy=True).flatten().numpy()
     place = (len(ordered) - 1) * percentile / 100
     below = math.floor(place)
@@ -37,7 +38,7 @@ def percentile_of_all(values: Float[Tensor, "n d"], percentile: int | float) -> 
 
 
 def n_kept(d: int, percentile: int | float) -> int:
-    """How many of d activations lie above a percentile: at least one.
+    """Return how many of d activations lie above a percentile: at least one.
 
     >>> n_kept(512, 90), n_kept(4, 99)
     (51, 1)
@@ -46,7 +47,7 @@ def n_kept(d: int, percentile: int | float) -> int:
 
 
 def largest_of_row(features: Float[Tensor, "n d"], k: int) -> Bool[Tensor, "n d"]:
-    """Mark the k largest of each row; of equal ones the first, whatever the library does.
+    """Mark the k largest of each row; of equal ones the first.
 
     >>> largest_of_row(torch.tensor([[1.0, 3.0, 1.0]]), 2).tolist()
     [[True, True, False]]
@@ -62,7 +63,7 @@ def largest_of_row(features: Float[Tensor, "n d"], k: int) -> Bool[Tensor, "n d"
 
 
 def kth_of_row(features: Float[Tensor, "n d"], k: int | Int[Tensor, "n"]) -> Float[Tensor, "n"]:
-    """Give the k-th largest of each row, for one k or one k for each row.
+    """Return the k-th largest of each row, for one k or one k per row.
 
     >>> kth_of_row(torch.tensor([[1.0, 3.0, 2.0], [7.0, 7.0, 5.0]]), 2)
     tensor([2., 7.])
@@ -79,9 +80,9 @@ def kth_of_row(features: Float[Tensor, "n d"], k: int | Int[Tensor, "n"]) -> Flo
 
 
 def scaling(features: Float[Tensor, "n d"], n_kept: int | Int[Tensor, "n"]) -> Float[Tensor, "n 1"]:
-    """Give the sum of a row's positive activations over that of its `n_kept` largest.
+    """Divide the sum of a row's positive activations by that of its `n_kept` largest.
 
-    It is 1 where none is positive, and ends at 64: e^64 times a feature is still a float32.
+    It is 1 where none is positive, and at most 64: e^64 times a feature is still a float32.
 
     >>> scaling(torch.tensor([[3.0, 1.0, -9.0]]), 1)
     tensor([[1.3333]])
@@ -90,7 +91,7 @@ def scaling(features: Float[Tensor, "n d"], n_kept: int | Int[Tensor, "n"]) -> F
 
 
 def scaling_by(features: Float[Tensor, "n d"], kept: Float[Tensor, "n"]) -> Float[Tensor, "n 1"]:
-    """Give the same where the sum of the largest is there already."""
+    """Compute `scaling` from the sum of the largest."""
     total = features.relu().sum(dim=1)
     return torch.where(kept > 0, total / kept, 1.0).clamp_max(_LARGEST_EXPONENT)[:, None]
 
@@ -110,13 +111,19 @@ def _sum_of_largest(features: Tensor, n_kept: int | Tensor) -> Float[Tensor, "n"
 
 
 def _array(values: Tensor) -> Float[np.ndarray, "..."]:
-    """Give numbers as numpy knows them; float32 holds every number of the narrower types."""
+    """Convert to numpy, which has no bfloat16; float32 holds every number of narrower types."""
     dtype = torch.promote_types(values.dtype, torch.float32)
     return values.detach().to(dtype).contiguous().numpy()
 
 
+def float64_logits(head: Head, features: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:
+    """Apply a head to float64 features without rounding on the way."""
+    weight, bias = head.weight.to(features), head.bias.to(features)
+    return torch.addmm(bias[:, None], weight, features.T).T.contiguous()
+
+
 def check_percentiles(title: str, **parameters: int | float) -> None:
-    """Refuse a percentile that is not between 0 and 100."""
+    """Raise for a percentile that is not between 0 and 100."""
     for name, value in parameters.items():
         if not 0 <= value <= 100:
             raise InvalidDataError(f"{title} needs a {name} between 0 and 100, but got {value}.")

@@ -1,7 +1,7 @@
-"""Squared distances under one Gaussian per class, each in the form that is cheapest to multiply.
+"""Squared distances under one Gaussian per class.
 
-A class with few rows varies in few directions: beyond their span its covariance is the added noise
-alone, and only the span has to be multiplied.
+A class with few rows varies in few directions: outside their span its covariance is the added noise
+alone, and only products with the span are needed.
 """
 
 import math
@@ -14,15 +14,13 @@ from torch import Tensor
 from incognita.methods.numerics.mahalanobis_distance import (
     WhitenedClasses,
     centered,
-    float32_if_right,
     smallest_class_distance,
-    without_rough,
+    whitened_classes,
 )
 from incognita.methods.numerics.rows import chunks
 from incognita.shapes import Float, Int
 
-_FLOAT32_ERROR = 1e-6  # of the mean distance of the rows of the class
-_TRIAL_ROWS = 1024
+_TRIAL_ROWS = 1024  # of a class, to compare precisions on
 
 
 class ThinGaussian(NamedTuple):
@@ -67,7 +65,7 @@ def fit_classes(
     Args:
         features: Known rows.
         labels: Their classes.
-        means: Of the classes that occur.
+        means: Means of the classes that occur.
         pooled: The covariance, noise included, of a class with one row.
         noise: Added to every variance.
     """
@@ -89,13 +87,13 @@ def fit_classes(
 def join_classes(
     gaussians: Sequence[ThinGaussian | FullGaussian], noise: float
 ) -> dict[str, dict[str, Tensor]]:
-    """Give all Gaussians as a method keeps them: the thin ones side by side, then each full one."""
-    thin = [each for each in gaussians if isinstance(each, ThinGaussian)]
+    """Return all Gaussians as state of a method: the thin ones side by side, then each full one."""
+    thin = [gaussian for gaussian in gaussians if isinstance(gaussian, ThinGaussian)]
     joined = {"thin": _join_thin(thin, noise)._asdict()} if thin else {}
-    for each in gaussians:
-        if isinstance(each, FullGaussian):
-            joined[f"full {len(joined)}"] = each.classes._asdict()
-    is_full = torch.tensor([isinstance(each, FullGaussian) for each in gaussians])
+    for gaussian in gaussians:
+        if isinstance(gaussian, FullGaussian):
+            joined[f"full {len(joined)}"] = gaussian.classes._asdict()
+    is_full = torch.tensor([isinstance(gaussian, FullGaussian) for gaussian in gaussians])
     joined["order"] = {"places": is_full.argsort(stable=True).argsort()}
     return joined
 
@@ -103,12 +101,12 @@ def join_classes(
 def class_distances(
     rows: Float[Tensor, "n d"], gaussians: Mapping[str, Mapping[str, Tensor]]
 ) -> Float[Tensor, "n classes"]:
-    """Give the squared distance of each of a few rows under each Gaussian."""
+    """Compute the squared distance of each row under each Gaussian."""
     parts = [
-        _thin_distances(rows, ThinClasses(**each))
+        _thin_distances(rows, ThinClasses(**classes))
         if name == "thin"
-        else smallest_class_distance(rows, WhitenedClasses(**each))[:, None]
-        for name, each in gaussians.items()
+        else smallest_class_distance(rows, WhitenedClasses(**classes))[:, None]
+        for name, classes in gaussians.items()
         if name != "order"
     ]
     return torch.cat(parts, dim=1)[:, gaussians["order"]["places"].to(rows.device)]
@@ -138,14 +136,12 @@ def _fit_full(
     covariance: Float[Tensor, "d d"],
 ) -> FullGaussian | None:
     """Prepare distances under a given covariance; None if it is singular."""
-    # both axes turned around, so that the root ends up below the diagonal
-    root, failed_at = torch.linalg.cholesky_ex(covariance.flip(0, 1))
+    root, failed_at = torch.linalg.cholesky_ex(covariance)
     if failed_at > 0:
         return None
-    eye = torch.eye(len(root)).to(root)
-    whiten = torch.linalg.solve_triangular(root.flip(0, 1), eye, upper=True).T.contiguous()
-    trial = features[rows[:: max(1, len(rows) // _TRIAL_ROWS)]]
-    classes = float32_if_right(trial, without_rough(mean[None], whiten), _FLOAT32_ERROR)
+    whiten = torch.linalg.solve_triangular(root, torch.eye(len(root)).to(root), upper=False).T
+    some = features[rows[:: max(1, len(rows) // _TRIAL_ROWS)]]
+    classes = whitened_classes(some, mean[None], whiten)
     return FullGaussian(classes, float(root.diagonal().log().sum()))
 
 
@@ -166,11 +162,11 @@ def scatter(
 
 def _join_thin(gaussians: Sequence[ThinGaussian], noise: float) -> ThinClasses:
     """Put thin Gaussians side by side, so that one product serves all."""
-    means = torch.stack([each.mean for each in gaussians])
+    means = torch.stack([gaussian.mean for gaussian in gaussians])
     shift = means.mean(dim=0)
-    spans = torch.cat([each.span for each in gaussians], dim=1)
-    offsets = torch.cat([(each.mean - shift) @ each.span for each in gaussians])
-    sizes = torch.tensor([each.span.shape[1] for each in gaussians])
+    spans = torch.cat([gaussian.span for gaussian in gaussians], dim=1)
+    offsets = torch.cat([(gaussian.mean - shift) @ gaussian.span for gaussian in gaussians])
+    sizes = torch.tensor([gaussian.span.shape[1] for gaussian in gaussians])
     return ThinClasses(shift, means - shift, spans, offsets, sizes, means.new_tensor(noise))
 
 

@@ -1,10 +1,5 @@
-"""Squared Mahalanobis distances to class means, in the cheapest precision that is good enough.
+"""Squared Mahalanobis distances to class means, in float32 where that is accurate enough."""
 
-Turning the whitened space leaves distances as they are, so a whitening matrix is turned until all
-above its diagonal is zero: up to half of the product is then never computed.
-"""
-
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,72 +8,107 @@ from torch import Tensor
 from incognita.methods.numerics.rows import by_chunk
 from incognita.shapes import Float
 
+_ROWS = 1024  # a block of distances to 1000 classes then stays in cache
 _ROWS_ALIKE = 16
-_COLUMNS = 96  # of a trapezoid multiplied at once; powers of two are slower
+_SMALL = 2**16  # multiplications per row below which float32 saves nothing
+_ERROR = 1e-6  # of the mean distance that float32 may take
+_TRIAL_ROWS = 1024
+
+
+class WhitenedClasses(NamedTuple):
+    """Class means after `(x - shift) @ whitening`, where Mahalanobis distances are Euclidean.
+
+    Rows are whitened in the type of `whitening`, and the nearest class is found in the type of
+    `search_means`; the distance to it is taken in float64.
+    """
+
+    shift: Float[Tensor, "d"]
+    whitening: Float[Tensor, "d rank"]
+    means: Float[Tensor, "classes rank"]
+    search_means: Float[Tensor, "classes rank"]
+
+
+def exact_whitened_classes(
+    means: Float[Tensor, "classes d"], root: Float[Tensor, "d rank"]
+) -> WhitenedClasses:
+    """Prepare `smallest_class_distance` in float64.
+
+    Args:
+        means: Means of the classes.
+        root: The `statistics.whitening` of the covariance they share.
+    """
+    shift = means.mean(dim=0).float().double()  # a float32 copy then subtracts the same number
+    centers = (means - shift) @ root
+    return WhitenedClasses(shift, root.contiguous(), centers, centers.clone())
+
+
+def whitened_classes(
+    features: Float[Tensor, "n d"],
+    means: Float[Tensor, "classes d"],
+    root: Float[Tensor, "d rank"],
+) -> WhitenedClasses:
+    """Prepare `smallest_class_distance` in the cheapest precision that is accurate enough.
+
+    Rows are whitened and classes searched in float32 where, on some of the `features`, no distance
+    is off by more than 1e-6 of their mean; else only classes are, by the same rule; else nothing.
+    """
+    exact = exact_whitened_classes(means, root)
+    n_products = exact.whitening.numel() + exact.means.numel()
+    if n_products < _SMALL or features.dtype == torch.float64:
+        return exact
+    trial = features[:: max(1, len(features) // _TRIAL_ROWS)]
+    distances = smallest_class_distance(trial, exact)
+    search_means = exact.means.float()
+    for whitening in (exact.whitening.float(), exact.whitening):
+        cheaper = exact._replace(whitening=whitening, search_means=search_means)
+        error = (smallest_class_distance(trial, cheaper) - distances).abs()
+        if error.max() <= _ERROR * distances.mean():
+            return cheaper
+    return exact
+
+
+def smallest_class_distance(
+    features: Float[Tensor, "n d"], classes: WhitenedClasses
+) -> Float[Tensor, "n"]:
+    r"""Compute the squared Mahalanobis distance of each row to the nearest class mean.
+
+    $|z - m_c|^2 = |z|^2 - 2 z^T m_c + |m_c|^2$ finds the nearest class with a matrix product; its
+    distance is then taken from the difference itself, which does not cancel.
+    """
+    shift, whitening, means, search_means = (t.to(features.device) for t in classes)
+    shift, half_squares = shift.to(whitening.dtype), search_means.square().sum(dim=1) / 2
+
+    def distance(rows: Tensor) -> Tensor:
+        z = centered(rows, shift) @ whitening
+        nearest = means
+        if len(means) > 1:
+            search = z.to(search_means.dtype)
+            nearest = means[(torch.addmm(half_squares, search, search_means.T, alpha=-1)).argmin(1)]
+        return (z - nearest)[: len(rows)].square_().sum(dim=1)
+
+    return by_chunk(distance, features, rows=_ROWS)
 
 
 def centered(rows: Float[Tensor, "n d"], shift: Float[Tensor, "d"]) -> Float[Tensor, "more d"]:
     """Subtract the shift, in its type; add rows of zeros up to a multiple of 16.
 
-    A product of that many rows rounds each row alike, whatever rows stand beside it.
+    A product of that many rows rounds each row alike, whatever the other rows are.
 
     >>> centered(torch.ones(17, 2), torch.tensor([1.0, 3.0]))[16:18]
     tensor([[ 0., -2.],
             [ 0.,  0.]])
     """
-    result = shift.new_empty(len(rows) + -len(rows) % _ROWS_ALIKE, rows.shape[1])
-    result[: len(rows)] = rows
-    result[: len(rows)] -= shift
-    result[len(rows) :] = 0
+    result = shift.new_zeros(len(rows) + -len(rows) % _ROWS_ALIKE, rows.shape[1])
+    torch.sub(rows.to(shift.dtype), shift, out=result[: len(rows)])
     return result
 
 
-def narrow_product(
-    rows: Float[Tensor, "n d"], transposed: Float[Tensor, "few d"]
-) -> Float[Tensor, "n few"]:
-    """Multiply with few columns, given as rows; the other way round takes up to twice as long.
-
-    >>> narrow_product(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, 10.0]]))
-    tensor([[21.],
-            [43.]])
-    """
-    return (transposed @ rows.T).T
-
-
-def trapezoid(root: Float[Tensor, "d rank"]) -> Float[Tensor, "d rank"]:
-    """Turn the columns of a matrix among themselves until all above the diagonal is zero.
-
-    Lengths of rows multiplied with it stay as they are.
-
-    >>> trapezoid(torch.tensor([[3.0, 4.0], [0.0, 5.0]])).abs()
-    tensor([[5., 0.],
-            [4., 3.]])
-    """
-    turned: Tensor = torch.linalg.qr(root.T, mode="r").R.T.contiguous()
-    return turned
-
-
-def trapezoid_product(
-    rows: Float[Tensor, "n d"], root: Float[Tensor, "d rank"]
-) -> Float[Tensor, "n rank"]:
-    """Multiply with a matrix that is zero above its diagonal, leaving out most of the zeros.
-
-    >>> trapezoid_product(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 0.0], [4.0, 5.0]]))
-    tensor([[11., 10.]])
-    """
-    product = rows.new_empty(len(rows), root.shape[1])
-    for first in range(0, root.shape[1], _COLUMNS):
-        part = slice(first, first + _COLUMNS)
-        product[:, part] = rows[:, first:] @ root[first:, part]
-    return product
-
-
 _LEAST_SHARE = 1e-8  # of the distances; what changes them by less is left out
-_SHORT = 1e-9  # a whitened length that no distance feels
+_SHORT = 1e-9  # a whitened length that changes no distance
 
 
 class RelativeDistances(NamedTuple):
-    """Where the two distances differ, `offsets - 2 linear` and `weights * quadratic^2`."""
+    """The difference of the two distances of RMDS: `offsets - 2 linear + weights * quadratic^2`."""
 
     shift: Float[Tensor, "d"]
     columns: Float[Tensor, "classes_and_few d"]  # as rows, linear ones, then quadratic ones
@@ -96,11 +126,11 @@ def relative_distances(
     """Find the few directions in which the distances differ; None where they are not few.
 
     Args:
-        means: Of the classes.
-        mean: Of all rows.
+        means: Means of the classes.
+        mean: Mean of all rows.
         within: What whitens the covariance within classes, and the directions it leaves out.
         overall: What whitens the covariance of all rows.
-        length: Of a usual row, after the mean is taken off.
+        length: Typical length of a row after subtracting the mean.
     """
     root, dropped = within
     rank = root.shape[1]
@@ -109,11 +139,11 @@ def relative_distances(
     first = (root / root.square().sum(dim=0)).T @ overall
     second = dropped.T @ overall
     sizes = second.norm(dim=1)
-    is_felt = sizes * length > _SHORT
-    if int(is_felt.sum()) > most:
+    matters = sizes * length > _SHORT
+    if int(matters.sum()) > most:
         return None
-    basis = torch.cat([root, dropped[:, is_felt] * sizes[is_felt]], dim=1)
-    both = torch.cat([first, second[is_felt] / sizes[is_felt, None]])
+    basis = torch.cat([root, dropped[:, matters] * sizes[matters]], dim=1)
+    both = torch.cat([first, second[matters] / sizes[matters, None]])
     form = -(both @ both.T)
     form.diagonal()[:rank] += 1
     weights, turn = torch.linalg.eigh(form)
@@ -128,184 +158,12 @@ def relative_distances(
 def score_relative(
     features: Float[Tensor, "n d"], classes: RelativeDistances
 ) -> Float[Tensor, "n"]:
-    """Give the squared distance to the nearest class less that to all rows as one."""
+    """Compute the squared distance to the nearest class minus that to all rows as one."""
     shift, columns, offsets, weights = (tensor.to(features.device) for tensor in classes)
 
     def difference(rows: Tensor) -> Tensor:
-        products = narrow_product(centered(rows, shift), columns)[: len(rows)]
+        products = (centered(rows, shift) @ columns.T)[: len(rows)]
         linear, quadratic = products.tensor_split([len(offsets)], dim=1)
         return (offsets - 2 * linear).amin(dim=1) + quadratic.square() @ weights
 
     return by_chunk(difference, features, rows=_ROWS)
-
-
-_ROWS = 1024  # a block of distances to 1000 classes then stays in cache
-_SMALL = 2**16  # multiplications per row below which float64 costs nothing worth saving
-_FLOAT32_ERROR = 1e-6  # of the mean distance, where all directions are taken in float32
-_ROUGH_ERROR = 5e-7  # of a distance, where only some directions are taken in float32
-_LEADING = 8  # directions without which most rows are short
-_TRIAL_ROWS = 1024
-
-
-class WhitenedClasses(NamedTuple):
-    """Class means after `(x - shift) @ whitening`, where Mahalanobis distances are Euclidean.
-
-    Float32 loses digits where a direction varies much less than rows are long. Where that matters,
-    `whitening` holds in float64 first the leading directions, which vary most, then those that vary
-    least; `rough_whitening` holds all others in float32. They are applied to what is left of a row
-    without its leading directions, `row - coordinates @ leading`, which is short. Elsewhere there
-    are no leading and no rough directions, and `whitening` is a lower trapezoid; as is the rough.
-    """
-
-    shift: Float[Tensor, "d"]
-    whitening: Float[Tensor, "d rank"]
-    means: Float[Tensor, "classes rank"]
-    leading: Float[Tensor, "lead d"]
-    rough_whitening: Float[Tensor, "d rough"]
-    rough_means: Float[Tensor, "classes rough"]
-
-
-def whitened_classes(
-    features: Float[Tensor, "n d"],
-    means: Float[Tensor, "classes d"],
-    root: Float[Tensor, "d rank"],
-) -> WhitenedClasses:
-    """Prepare `smallest_class_distance` in the cheapest precision that is good enough.
-
-    Products are taken in float32 where that pays and where, on some of the `features`, no
-    distance is off by more than 1e-6 of their mean; in float32 for those directions that leave
-    every distance right to about 1e-6 where these are most; otherwise in float64.
-
-    Args:
-        features: Known rows.
-        means: Of the classes.
-        root: The `statistics.whitening` of the covariance they share.
-    """
-    exact = exact_whitened_classes(means, root)
-    cheaper = float32_if_right(features, exact, _FLOAT32_ERROR)
-    if cheaper is not exact or not _is_worth_it(features, exact):
-        return cheaper
-    trial = _some(features)
-    distances = smallest_class_distance(trial, exact)
-    mixed = _of_two_precisions(trial, means, root)
-    error = (smallest_class_distance(trial, mixed) - distances).abs()
-    is_right = (error <= 2 * _ROUGH_ERROR * _at_least_usual(distances)).all()
-    return mixed if is_right and mixed.rough_whitening.shape[1] > root.shape[1] // 2 else exact
-
-
-def float32_if_right(
-    features: Float[Tensor, "n d"], exact: WhitenedClasses, most: float
-) -> WhitenedClasses:
-    """Give the same in float32 if that pays and errs, on some rows, by no more of their mean."""
-    if not _is_worth_it(features, exact):
-        return exact
-    trial = _some(features)
-    distances = smallest_class_distance(trial, exact)
-    fast = WhitenedClasses(*(tensor.float() for tensor in exact))
-    error = (smallest_class_distance(trial, fast) - distances).abs()
-    return fast if error.max() <= most * distances.mean() else exact
-
-
-def exact_whitened_classes(
-    means: Float[Tensor, "classes d"], root: Float[Tensor, "d rank"]
-) -> WhitenedClasses:
-    """Prepare `smallest_class_distance` in float64."""
-    return without_rough(means, trapezoid(root))
-
-
-def without_rough(
-    means: Float[Tensor, "classes d"], root: Float[Tensor, "d rank"]
-) -> WhitenedClasses:
-    """Prepare the same where the root is a trapezoid already."""
-    shift = _shift_of(means)
-    none = shift.new_zeros(0, len(shift)), shift.new_zeros(len(shift), 0)
-    centers = (means - shift) @ root
-    return WhitenedClasses(shift, root, centers, *none, centers[:, :0])
-
-
-def smallest_class_distance(
-    features: Float[Tensor, "n d"], classes: WhitenedClasses
-) -> Float[Tensor, "n"]:
-    r"""Give the squared Mahalanobis distance of each row to the nearest class mean.
-
-    $|z - m_c|^2 = |z|^2 - 2 z^T m_c + |m_c|^2$ finds the nearest class with two matrix products;
-    its distance is then taken from the difference itself, which does not cancel.
-    """
-    on_device = WhitenedClasses(*(tensor.to(features.device) for tensor in classes))
-    means = (on_device.means, on_device.rough_means)
-
-    def distance(rows: Tensor) -> Tensor:
-        whitened = _whiten(rows, on_device)
-        gaps = (
-            z.sub_(m)[: len(rows)] for z, m in zip(whitened, _nearest(whitened, means), strict=True)
-        )
-        return torch.stack([gap.square_().sum(dim=1, dtype=torch.float64) for gap in gaps]).sum(0)
-
-    return by_chunk(distance, features, rows=_ROWS)
-
-
-def _of_two_precisions(trial: Tensor, means: Tensor, root: Tensor) -> WhitenedClasses:
-    """Leave as many directions to float32 as a trial shows to be harmless.
-
-    The columns of `root` are in order of rising variance.
-    """
-    shift = _shift_of(means)
-    others, lead = root.tensor_split([root.shape[1] - _LEADING], dim=1)
-    leading = (lead / lead.square().sum(dim=0)).T.contiguous()  # unit directions times deviations
-    rows = trial.double() - shift
-    centers = (means - shift) @ root
-    whitened = rows @ root
-    (nearest,) = _nearest([whitened], [centers])
-    exact = (whitened - nearest).square_()
-    rest = torch.addmm(rows, rows @ lead, leading, alpha=-1)
-    rough = (rest.float() @ others.float()).sub_(nearest[:, : others.shape[1]].float())
-    errors = (rough.double().square_() - exact[:, : others.shape[1]]).flip(1).cumsum(dim=1)
-    allowed = _ROUGH_ERROR * _at_least_usual(exact.sum(dim=1))
-    n_rough = int((errors.abs() <= allowed[:, None]).all(dim=0).cumprod(dim=0).sum())
-    narrow, wide = others.tensor_split([others.shape[1] - n_rough], dim=1)
-    both, turned = torch.cat([lead, narrow], dim=1), trapezoid(wide)
-    rough_means = (means - shift) @ turned
-    return WhitenedClasses(
-        shift, both, (means - shift) @ both, leading, turned.float(), rough_means.float()
-    )
-
-
-def _is_worth_it(features: Tensor, exact: WhitenedClasses) -> bool:
-    n_products = exact.whitening.numel() + exact.means.numel()
-    return n_products >= _SMALL and features.dtype != torch.float64
-
-
-def _some(features: Tensor) -> Tensor:
-    return features[:: max(1, len(features) // _TRIAL_ROWS)]
-
-
-def _shift_of(means: Tensor) -> Float[Tensor, "d"]:
-    return means.mean(dim=0).float().double()  # a float32 copy then subtracts the same number
-
-
-def _at_least_usual(distances: Tensor) -> Float[Tensor, "n"]:
-    """Give distances to relate errors to; a row on its mean has none worth the name."""
-    return distances.clamp_min(1e-3 * float(distances.mean()))
-
-
-def _whiten(rows: Tensor, classes: WhitenedClasses) -> tuple[Tensor, Tensor]:
-    """Give the coordinates of rows along exact and along rough directions."""
-    gaps, n_leading = centered(rows, classes.shift), len(classes.leading)
-    if not n_leading:
-        return trapezoid_product(gaps, classes.whitening), gaps[:, :0]
-    exact = gaps @ classes.whitening
-    rest = gaps.addmm_(exact[:, :n_leading], classes.leading, alpha=-1)
-    return exact, trapezoid_product(rest.float(), classes.rough_whitening)
-
-
-def _nearest(whitened: Sequence[Tensor], means: Sequence[Tensor]) -> list[Tensor]:
-    """Give the nearest mean of each row, in all tables that hold some of the coordinates."""
-    if len(means[0]) == 1:
-        return list(means)
-    halves = [
-        torch.addmm(m.square().sum(dim=1) / 2, z, m.T, alpha=-1)
-        for z, m in zip(whitened, means, strict=True)
-        if m.shape[1]
-    ]
-    nearest = (halves[0] if len(halves) == 1 else halves[0] + halves[1]).argmin(dim=1)
-    return [m[nearest] for m in means]

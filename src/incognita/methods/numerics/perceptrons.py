@@ -1,4 +1,4 @@
-"""Small fully connected networks, and the steps that train them in seconds on a CPU."""
+"""Small fully connected networks, and the optimizer that trains them on a CPU."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from torch.nn.functional import leaky_relu, linear
 
 from incognita.shapes import Float
 
-_LARGE = 2**18  # weights of a layer from which on float64 takes time worth saving
+_LARGE = 2**18  # weights of a layer above which float32 saves time
 
 
 class Layer(NamedTuple):
@@ -39,7 +39,7 @@ def new_perceptron(sizes: Sequence[int], like: Tensor, rng: torch.Generator) -> 
 def apply_layers(
     layers: Sequence[Layer], rows: Float[Tensor, "n d_in"], *, slope: float = 0.0
 ) -> Float[Tensor, "n d_out"]:
-    """Apply the layers in turn; units between them keep `slope` of what is below zero.
+    """Apply the layers in turn, with leaky rectified units of this `slope` between them.
 
     >>> network = [Layer(torch.tensor([[1.0], [-1.0]]), torch.zeros(2)),
     ...            Layer(torch.tensor([[2.0, 3.0]]), torch.ones(1))]
@@ -52,7 +52,7 @@ def apply_layers(
 
 
 class Adam:
-    """Steps down a loss as `torch.optim.Adam` does, whose first step imports a compiler (3 s)."""
+    """The optimizer of `torch.optim.Adam`, without importing the compiler that it imports."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Adam:
 
 
 def tensors_of(network: Sequence[Layer]) -> dict[str, Tensor]:
-    """Give copies of all weights by name, as a method keeps them.
+    """Return copies of all weights by name, as state of a method.
 
     >>> list(tensors_of([Layer(torch.ones(1, 2), torch.zeros(1))]))
     ['0.weight', '0.bias']
@@ -94,10 +94,10 @@ def tensors_of(network: Sequence[Layer]) -> dict[str, Tensor]:
 
 
 def layers_of(tensors: Mapping[str, Tensor], device: torch.device) -> list[Layer]:
-    """Make layers again of what `tensors_of` gave.
+    """Build the layers that `tensors_of` returned.
 
-    They are float64, so that outputs hardly ever tie, but for large ones, which stay in the float32
-    they were trained in: their rounding moves an output by some 1e-7.
+    They are float64, so that outputs hardly ever tie; large ones stay in the float32 they were
+    trained in, whose rounding moves an output by some 1e-7.
     """
     layers = []
     for k in range(len(tensors) // len(Layer._fields)):
@@ -110,10 +110,10 @@ def layers_of(tensors: Mapping[str, Tensor], device: torch.device) -> list[Layer
 def standardizing(
     layers: Sequence[Layer], mean: Float[Tensor, "d_in"], scale: Float[Tensor, "d_in"]
 ) -> tuple[Float[Tensor, "d_in"], list[Layer]]:
-    """Let the first layer divide by the scale; give what rows then lack, and the layers.
+    """Fold standardization into the first layer; return what to subtract from rows, and the layers.
 
-    What the layer is to be given is the row less the first tensor, which is the mean rounded to the
-    type of the layer. The rest of the mean is in its bias.
+    The first result is the mean rounded to the type of the layer; the rest of the mean is in the
+    bias of the layer, and the scale in its weight.
 
     >>> layer = Layer(torch.tensor([[8.0]]), torch.zeros(1))
     >>> mean, layers = standardizing([layer], torch.tensor([3.0]), torch.tensor([4.0]))
@@ -128,7 +128,7 @@ def standardizing(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread: sharing out such small products takes longer than they do."""
+    """Limit torch to one thread: such small products do not gain from more."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,57 +1,14 @@
-"""Works on many rows a few at a time, so that memory does not grow with the number of rows."""
+"""Work on many rows a few at a time, so that memory does not grow with the number of rows."""
 
 import math
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import ExtraOutput
-from incognita.containers.outputs import ClassifierOutputs
-from incognita.errors import InvalidDataError
 from incognita.shapes import Float
-
-
-def drawn_rows(features: Float[Tensor, "n d"], most: int, *, seed: int) -> Float[Tensor, "drawn d"]:
-    """Give all rows, or `most` of them drawn evenly without replacement, in their order.
-
-    >>> drawn_rows(torch.arange(4.0)[:, None], 9, seed=0).flatten().tolist()
-    [0.0, 1.0, 2.0, 3.0]
-    >>> len(drawn_rows(torch.zeros(100, 2), 10, seed=0))
-    10
-    """
-    n = len(features)
-    if n <= most:
-        return features
-    rng = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(n, generator=rng)[:most].sort().values
-    return features[chosen.to(features.device)]
-
-
-def extra_columns(outputs: ClassifierOutputs, extra: ExtraOutput) -> dict[str, Tensor]:
-    """Give the columns of a probe by their short names, or say that it was not recorded."""
-    prefix = f"{extra.key}/"
-    columns = outputs.extra_outputs or {}
-    found = {name[len(prefix) :]: t for name, t in columns.items() if name.startswith(prefix)}
-    if not found:
-        raise InvalidDataError(
-            f"The outputs do not hold the probe {extra.key}; "
-            f"extract with extra_outputs=method.extra_outputs()."
-        )
-    return found
-
-
-def probe_column(outputs: ClassifierOutputs, extra: ExtraOutput, column: str) -> Tensor:
-    """Give one column of a probe."""
-    found = extra_columns(outputs, extra)
-    if column not in found:
-        raise InvalidDataError(
-            f"The probe {extra.key} has no column {column!r} but {sorted(found)}; "
-            f"extract the outputs again with extra_outputs=method.extra_outputs()."
-        )
-    return found[column]
-
 
 ROWS = 4096
 _FILE_BACKED_FROM = 2**27  # bytes; a method may hold several tables
@@ -70,13 +27,12 @@ def chunks(*columns: Tensor, rows: int = ROWS) -> Iterator[tuple[Tensor, ...]]:
 def by_chunk(
     function: Callable[..., Tensor], *columns: Tensor, rows: int = ROWS
 ) -> Float[Tensor, "n"]:
-    """Apply a function that gives one number per row, part by part; the result is float64.
+    """Apply a function that returns one number per row, part by part; the result is float64.
 
     >>> by_chunk(lambda part: part * 2, torch.arange(3.0), rows=2)
     tensor([0., 2., 4.], dtype=torch.float64)
     """
-    # one table from the start: small results, kept, would sit between large tables and part the
-    # memory these leave into pieces that fit none of the next
+    # allocated once: small results kept between large tables would fragment the memory
     n = len(columns[0])
     results = torch.empty(n, dtype=torch.float64, device=columns[0].device)
     for first, part in zip(range(0, n, rows), chunks(*columns, rows=rows), strict=True):
@@ -84,10 +40,21 @@ def by_chunk(
     return results
 
 
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """Multiply float32 matrices in float32, whatever lower precision torch is set to."""
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
 def new_rows(
     n: int, *shape_of_row: int, dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "n ..."]:
-    """Give an unset table; a large one lies in an unnamed file that memory can forget.
+    """Return an uninitialized table; a large one is mapped to an unnamed file.
 
     The file is in the folder for temporary files: choose one on a disk by TMPDIR.
 
@@ -100,3 +67,19 @@ def new_rows(
     with tempfile.NamedTemporaryFile() as file:  # the mapping outlives the name
         table = torch.from_file(file.name, shared=True, size=size, dtype=dtype)
     return table.view(n, *shape_of_row)
+
+
+def drawn_rows(features: Float[Tensor, "n d"], most: int, *, seed: int) -> Float[Tensor, "drawn d"]:
+    """Return all rows, or `most` of them drawn uniformly without replacement, in their order.
+
+    >>> drawn_rows(torch.arange(4.0)[:, None], 9, seed=0).flatten().tolist()
+    [0.0, 1.0, 2.0, 3.0]
+    >>> len(drawn_rows(torch.zeros(100, 2), 10, seed=0))
+    10
+    """
+    n = len(features)
+    if n <= most:
+        return features
+    rng = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(n, generator=rng)[:most].sort().values
+    return features[chosen.to(features.device)]

@@ -16,7 +16,7 @@ _EPS = torch.finfo(torch.float64).eps
 
 
 class ClassMeans(NamedTuple):
-    """The mean of each class and how many rows it had; a class without rows has a mean of zeros."""
+    """The mean and the number of rows of each class; a class without rows has a mean of zeros."""
 
     means: Float[Tensor, "classes d"]
     counts: Int[Tensor, "classes"]
@@ -61,8 +61,8 @@ def pooled_covariance(
 ) -> Float[Tensor, "d d"]:
     """Average the outer products of each row's deviation from the mean of its class, in float64.
 
-    A feature whose deviation is below what float32 can tell from none (about 1e-8 of its mean)
-    counts as constant and gets a variance of exactly zero.
+    A feature whose deviation is below the resolution of float32 (about 1e-8 of its mean) counts as
+    constant and gets a variance of exactly zero.
 
     >>> features = torch.tensor([[0.0, 5.0], [2.0, 5.0], [7.0, 5.0]])
     >>> labels = torch.tensor([0, 0, 1])
@@ -85,7 +85,7 @@ def class_scatters(
     *,
     transform: Transform | None = None,
 ) -> Float[Tensor, "classes d d"]:
-    """Sum the outer products of the deviations for each class apart, in float64.
+    """Sum the outer products of the deviations of each class, in float64.
 
     >>> features, labels = torch.tensor([[0.0], [2.0], [7.0]]), torch.tensor([0, 0, 1])
     >>> class_scatters(features, labels, class_means(features, labels, 2).means).tolist()
@@ -112,7 +112,7 @@ def overall_covariance(
 
 
 def whitening(covariance: Float[Tensor, "d d"]) -> Float[Tensor, "d rank"]:
-    """Give W with W W^T = the pseudo-inverse of a covariance, so that W^T x has unit variances.
+    """Compute W with W W^T = the pseudo-inverse of a covariance: W^T x has unit variances.
 
     Directions with a variance below d * eps of the largest (float64; the rule of scipy's `pinvh`)
     carry no information and are left out. If nothing varies there is no scale to measure in, and
@@ -127,7 +127,7 @@ def whitening(covariance: Float[Tensor, "d d"]) -> Float[Tensor, "d rank"]:
 def whitening_and_dropped(
     covariance: Float[Tensor, "d d"],
 ) -> tuple[Float[Tensor, "d rank"], Float[Tensor, "d dropped"]]:
-    """Give the whitening, and the directions of unit length that it leaves out."""
+    """Compute the whitening, and the directions of unit length that it leaves out."""
     variances, directions = torch.linalg.eigh(covariance.double())
     largest = variances[-1]
     if not largest > 0:
@@ -147,14 +147,14 @@ def precision(covariance: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
 
 
 def check_labels(labels: Int[Tensor, "n"], n_classes: int) -> None:
-    """Refuse labels that are no classes of the model."""
+    """Raise for labels that are not classes of the model."""
     if not len(labels):
         return
     lowest, highest = (int(x) for x in labels.aminmax())
     if lowest < 0 or highest >= n_classes:
         raise InvalidDataError(
             f"Known labels must be classes 0 to {n_classes - 1}, but one is "
-            f"{lowest if lowest < 0 else highest}; give labels in the order of the logits."
+            f"{lowest if lowest < 0 else highest}; pass labels in the order of the logits."
         )
 
 
