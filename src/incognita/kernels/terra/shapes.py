@@ -102,7 +102,7 @@ def _step(x: float) -> float:
 
 @numba.njit(nogil=True, error_model="numpy")
 def fill_share(fill: int, key: np.uint64, u: float, v: float, period: float) -> float:
-    """Say how much of the second color a fill has at a place, given in pixels."""
+    """Return the share of the second color that a fill has at a place, given in pixels."""
     u, v = u / period, v / period
     if fill == 1:
         return _step(_wave(u))
