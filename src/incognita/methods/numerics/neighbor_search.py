@@ -88,23 +88,30 @@ def _by_block(queries: Tensor, bank: Bank, k: int, *, only_last: bool) -> Float[
     best = queries.new_zeros(len(queries), 1 if only_last else k, dtype=torch.float64)
     if k == 0:
         return best
+    # allocated once for all blocks
+    room = torch.empty(min(QUERIES, len(queries)), min(ROWS, len(bank)), device=device)
     for part, best_of_part in chunks(queries, best, rows=QUERIES):
         rows = part.detach().to(device).double()
         unit = rows * inverse_lengths(rows)[:, None]
         is_open = unit.any(dim=1)
         for dtype in (torch.float32, torch.float64):
             if is_open.any():
-                found, is_certain = _search(unit[is_open], bank, k, dtype, only_last=only_last)
+                found, is_certain = _search(
+                    unit[is_open], bank, k, room.to(dtype), only_last=only_last
+                )
                 best_of_part[is_open.to(best.device)] = found.to(best.device)
                 is_open[is_open.clone()] = ~is_certain
     return best
 
 
 def _search(
-    unit: Float[Tensor, "m d"], bank: Bank, k: int, dtype: torch.dtype, *, only_last: bool
+    unit: Float[Tensor, "m d"], bank: Bank, k: int, room: Float[Tensor, "_ _"], *, only_last: bool
 ) -> tuple[Float[Tensor, "m kept"], Bool[Tensor, "m"]]:
-    """Return the products by candidates of a type, and whether these surely hold the k best."""
-    values, places = _candidates(unit.to(dtype), bank, min(2 * k + 64, len(bank)))
+    """Return the products by candidates, and whether these surely hold the k best.
+
+    Candidates are chosen in the type of `room`, a table for the products of a block.
+    """
+    values, places = _candidates(unit.to(room.dtype), bank, min(2 * k + 64, len(bank)), room)
     kth, slack = values[:, k - 1 : k], 2 * float32_error(unit.shape[1]) * bank.longest
     # what is surely above the k-th need not be multiplied again to find the k-th
     first = (values > kth + slack).sum(dim=1, keepdim=True) * only_last
@@ -114,20 +121,20 @@ def _search(
     exact = _exact(unit, bank, chosen).masked_fill(columns >= n_open, -torch.inf)
     exact = exact.sort(dim=1, descending=True).values
     is_certain = values[:, -1] < kth[:, 0] - slack
-    is_all = dtype == torch.float64 or places.shape[1] == len(bank)
+    is_all = room.dtype == torch.float64 or places.shape[1] == len(bank)
     return exact.gather(1, k - 1 - first) if only_last else exact[:, :k], is_certain | is_all
 
 
 def _candidates(
-    queries: Float[Tensor, "m d"], bank: Bank, n: int
+    queries: Float[Tensor, "m d"], bank: Bank, n: int, room: Float[Tensor, "_ _"]
 ) -> tuple[Float[Tensor, "m n"], Int[Tensor, "m n"]]:
     """Find the n largest products, largest first, in the type of the queries, and their rows."""
     values, places = queries.new_zeros(len(queries), 0), queries.new_zeros(len(queries), 0).long()
-    room = queries.new_empty(len(queries), min(ROWS, len(bank)))
     for first in range(0, len(bank), ROWS):
         rows, scale = (t[first : first + ROWS].to(queries) for t in (bank.rows, bank.scale))
         with full_float32():
-            products = torch.mm(queries, rows.T, out=room[:, : len(rows)]).mul_(scale)
+            products = torch.mm(queries, rows.T, out=room[: len(queries), : len(rows)])
+            products.mul_(scale)
         found, here = products.topk(min(n, len(rows)), dim=1)
         values, places = torch.cat([values, found], 1), torch.cat([places, here + first], 1)
         values, order = values.topk(min(n, values.shape[1]), dim=1)
