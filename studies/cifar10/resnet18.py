@@ -7,8 +7,8 @@ incognita run studies/cifar10/benchmark.toml --model studies/cifar10/resnet18.py
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from incognita.models.classifier import WrappedClassifier, wrap_classifier
 from incognita.models.preprocessing import Preprocessing
-from incognita.models.wrap_classifier import WrappedClassifier, wrap_classifier
 
 CLASSES = "airplane automobile bird cat deer dog frog horse ship truck".split()  # noqa: SIM905
 

@@ -25,7 +25,7 @@ from incognita.models.embedded.digits import (  # noqa: E402
     WEIGHTS,
     build_digits_classifier,
 )
-from incognita.models.weights_io import save_shipped_weights  # noqa: E402
+from incognita.models.load import save_shipped_weights  # noqa: E402
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from incognita.models.embedded.terra_classifier import (  # noqa: E402
     WEIGHTS,
     build_terra_classifier,
 )
-from incognita.models.weights_io import save_shipped_weights  # noqa: E402
+from incognita.models.load import save_shipped_weights  # noqa: E402
 
 
 @dataclass(frozen=True)

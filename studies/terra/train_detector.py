@@ -35,7 +35,7 @@ from incognita.models.embedded.terra_detector import (
     WEIGHTS,
     build_terra_detector,
 )
-from incognita.models.weights_io import save_shipped_weights
+from incognita.models.load import save_shipped_weights
 
 N_SYMMETRIES = 8
 CLIP = 10.0  # of the norm of the gradient, which the first steps would pass

@@ -8,8 +8,7 @@ import torch
 from tests.extraction.tiny_detector import GridDetector
 
 from incognita.errors import InvalidDataError
-from incognita.models.detector import Detector
-from incognita.models.wrap_detector import select_classes
+from incognita.models.detector import Detector, select_classes
 
 
 def both() -> tuple[torch.Tensor, GridDetector, Detector]:

@@ -16,13 +16,16 @@ from torchvision import models
 from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
 from incognita.models import from_timm
+from incognita.models.classifier import wrap_classifier
 from incognita.models.from_torchvision import classifiers as from_torchvision
 from incognita.models.from_transformers import classifiers as from_transformers
-from incognita.models.from_transformers.classifiers import clip_zero_shot, embed_classes
-from incognita.models.from_transformers.linear_probe import dinov2_probe
+from incognita.models.from_transformers.classifiers import (
+    clip_zero_shot,
+    dinov2_probe,
+    embed_classes,
+)
 from incognita.models.load import load_model
 from incognita.models.preprocessing import FromPIL, Preprocessing
-from incognita.models.wrap_classifier import wrap_classifier
 
 timm, transformers = from_timm.timm, from_transformers.transformers
 

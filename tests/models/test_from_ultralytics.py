@@ -23,11 +23,11 @@ from torch import nn
 import incognita
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
 from incognita.models.detector import BoxFilter, Detector, HeadKind
-from incognita.models.from_ultralytics.detectors import (
+from incognita.models.from_ultralytics import (
     load_ultralytics_detector,
+    part,
     wrap_ultralytics_detector,
 )
-from incognita.models.from_ultralytics.yolo import part
 from incognita.models.load import ModelOptions
 
 pytestmark = pytest.mark.skipif(
@@ -600,7 +600,7 @@ def test_what_is_not_at_hand_is_asked_for_and_never_fetched(tmp_path):
 QUIET = """
 import os, socket, sys
 import cv2, numpy as np, torch
-from incognita.models.from_ultralytics import yolo as from_ultralytics
+from incognita.models import from_ultralytics
 assert "ultralytics" not in sys.modules
 def asked(*_, **__):
     raise SystemExit("a network was asked for")
@@ -634,4 +634,4 @@ def test_one_file_imports_ultralytics():
         assert not any(name.split(".")[0] == "ultralytics" for name in imported), path
         if 'need(f"ultralytics' in text or 'need("ultralytics' in text:
             naming.append(path.name)
-    assert naming == ["yolo.py"]
+    assert naming == ["from_ultralytics.py"]

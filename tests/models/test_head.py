@@ -16,7 +16,7 @@ from tests.models.networks import (
 from torch import nn
 
 from incognita.errors import InvalidDataError
-from incognita.models.wrap_classifier import wrap_classifier
+from incognita.models.classifier import wrap_classifier
 
 
 class Named(dict):

@@ -4,7 +4,7 @@ from tests.models.networks import Chain, ResNet20, seeded
 from torch import nn
 
 from incognita.errors import InvalidDataError, UnknownNameError
-from incognita.models.wrap_classifier import wrap_classifier
+from incognita.models.classifier import wrap_classifier
 
 
 class Wrapper(nn.Module):

@@ -12,8 +12,7 @@ from torch import nn
 
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
 from incognita.models.classifier import Classifier
-from incognita.models.load import load_model
-from incognita.models.weights_io import load_weights, read_weights
+from incognita.models.load import load_model, load_weights, read_weights
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def folder(tmp_path):
             """
             import torch
             from torch import nn
-            from incognita.models.wrap_classifier import wrap_classifier
+            from incognita.models.classifier import wrap_classifier
 
             def to_gray(image):
                 return torch.as_tensor(image).permute(2, 0, 1) / 255
@@ -278,8 +277,8 @@ def test_weights_go_into_a_network_of_a_file(folder):
 def test_outputs_of_a_real_network_equal_those_on_disk(data_dir):
     from PIL import Image
 
+    from incognita.models.classifier import wrap_classifier
     from incognita.models.preprocessing import Preprocessing
-    from incognita.models.wrap_classifier import wrap_classifier
 
     network = ResNet20()
     load_weights(network, data_dir / "weights" / "resnet20-12fca82f.th")

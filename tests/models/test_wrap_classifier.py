@@ -11,9 +11,8 @@ from torch import nn
 from torchvision import transforms
 
 from incognita.errors import InvalidDataError, UnknownNameError
-from incognita.models.classifier import Classifier
+from incognita.models.classifier import Classifier, wrap_classifier
 from incognita.models.preprocessing import FromPIL, Preprocessing
-from incognita.models.wrap_classifier import wrap_classifier
 
 
 def batch(n=6, seed=1, side=32):

@@ -14,11 +14,10 @@ from torchvision import models
 from torchvision.models.detection import ssdlite320_mobilenet_v3_large
 
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
-from incognita.models.detector import BoxFilter, Detector
+from incognita.models.detector import BoxFilter, Detector, is_detector_network, wrap_detector
 from incognita.models.from_torchvision import classifiers as from_torchvision
-from incognita.models.from_torchvision import load_detectors as torchvision_loading
+from incognita.models.from_torchvision import detectors as torchvision_loading
 from incognita.models.load import load_classifier, load_model
-from incognita.models.wrap_detector import is_detector, wrap_detector
 
 LITE = "ssdlite320_mobilenet_v3_large"
 
@@ -82,11 +81,11 @@ def test_a_subclass_of_a_users_own_is_known_by_what_it_inherits():
 
     network = drawn("faster")
     network.__class__ = Mine
-    assert is_detector(network)
-    assert is_detector(nn.DataParallel(network))
+    assert is_detector_network(network)
+    assert is_detector_network(nn.DataParallel(network))
     assert wrap_detector(network).name == "Mine"
-    assert not is_detector(models.resnet18(num_classes=2))
-    assert not is_detector(network.rpn)
+    assert not is_detector_network(models.resnet18(num_classes=2))
+    assert not is_detector_network(network.rpn)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +96,8 @@ def test_a_subclass_of_a_users_own_is_known_by_what_it_inherits():
             "DetrForObjectDetection",
             "from_transformers.detectors:wrap_transformers_",
         ),
-        ("ultralytics", "DetectionModel", "from_ultralytics.detectors:wrap_ultralytics_"),
-        ("ultralytics", "YOLO", "from_ultralytics.detectors:wrap_ultralytics_"),
+        ("ultralytics", "DetectionModel", "from_ultralytics:wrap_ultralytics_"),
+        ("ultralytics", "YOLO", "from_ultralytics:wrap_ultralytics_"),
     ],
 )
 def test_other_libraries_are_told_by_the_name_of_a_class(monkeypatch, library, kind, home):
@@ -114,9 +113,9 @@ def test_other_libraries_are_told_by_the_name_of_a_class(monkeypatch, library, k
             return lambda module, **options: asked.append((name, options)) or finished
 
     finished = wrap_detector(drawn("faster"))
-    monkeypatch.setattr("incognita.models.wrap_detector.import_module", import_stand_in)
+    monkeypatch.setattr("incognita.models.libraries.resolve_name", import_stand_in)
     network = type(kind, (nn.Module,), {"__module__": f"{library}.models.some"})()
-    assert is_detector(network)
+    assert is_detector_network(network)
     detector = wrap_detector(network, class_names=["cat"], latent="encoder", score_threshold=0.3)
     place, name = home.split(":")
     expected = {"class_names": ["cat"], "name": None, "latent": "encoder", "shortcuts": None}
@@ -144,8 +143,8 @@ def test_anything_else_is_told_what_there_is(outside_tests, thing):
 def test_looking_for_a_library_imports_none():
     code = (
         "import sys, torch\n"
-        "from incognita.models.wrap_detector import is_detector\n"
-        "is_detector(torch.nn.Linear(2, 2))\n"
+        "from incognita.models.detector import is_detector_network\n"
+        "is_detector_network(torch.nn.Linear(2, 2))\n"
         "print(*{'torchvision', 'transformers', 'ultralytics'} & set(sys.modules))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -166,7 +165,7 @@ def folder(tmp_path):
             from torchvision.models.detection import FasterRCNN
             from torchvision.models.detection.anchor_utils import AnchorGenerator
             from torchvision.ops import MultiScaleRoIAlign
-            from incognita.models.wrap_detector import wrap_detector
+            from incognita.models.detector import wrap_detector
 
             class Backbone(nn.Module):
                 out_channels = 8
