@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, TypeGuard, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -176,6 +176,9 @@ class Detector(Protocol):
         """Return the same detector with another filter; None keeps a value."""
 
 
+DetectorT = TypeVar("DetectorT", bound="DetectorAdapter")
+
+
 @dataclass(eq=False, kw_only=True)
 class DetectorAdapter(PicklableAdapter, ABC):
     """Base class of the adapters of detectors: fields of the protocol, filter, checks of a batch.
@@ -218,12 +221,12 @@ class DetectorAdapter(PicklableAdapter, ABC):
         return self.detect(batch, sizes, layers=layers)
 
     def with_filter(
-        self,
+        self: DetectorT,
         *,
         score_threshold: float | None = None,
         max_per_image: int | None = None,
         nms_iou: float | None = None,
-    ) -> Self:
+    ) -> DetectorT:
         """Return a detector with another filter that shares the network; None keeps a value."""
         return replace(self, rules=self.rules.changed(score_threshold, max_per_image, nms_iou))
 

@@ -17,7 +17,7 @@ from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, Self
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -72,6 +72,9 @@ def _imported(path: Path) -> ModuleType:
 _SOURCES: WeakKeyDictionary[type, Path] = WeakKeyDictionary()
 
 
+AdapterT = TypeVar("AdapterT", bound="PicklableAdapter")
+
+
 class PicklableAdapter:
     """Base class of adapters: moves the network, and can be sent to worker processes.
 
@@ -84,8 +87,8 @@ class PicklableAdapter:
     source: Path | None
 
     def to(
-        self, device: str | torch.device | None = None, dtype: torch.dtype | None = None
-    ) -> Self:
+        self: AdapterT, device: str | torch.device | None = None, dtype: torch.dtype | None = None
+    ) -> AdapterT:
         """Move the network to a device or a floating type, in place."""
         self.module.to(device=device, dtype=dtype)
         self.pixel_std = self.pixel_std.to(device=device)

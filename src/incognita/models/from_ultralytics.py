@@ -84,6 +84,126 @@ def part(name: str) -> ModuleType:
         os.environ.update(environment)
 
 
+# one call of a network ------------------------------------------------------------------------
+
+
+class YoloPass:
+    """Tensors recorded in one call: class branch of each level, maps, boxes before top-k."""
+
+    def __init__(self) -> None:
+        self.features: list[Tensor] = []
+        self.logits: list[Tensor] = []
+        self.maps: dict[str, tuple[Tensor, ...]] = {}
+        self.boxes: Tensor | None = None
+
+    def take_level(self, _: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        """Record features and logits, the input and output of the linear layer of a level."""
+        self.features.append(args[0])
+        self.logits.append(output)
+
+    def taker(self, name: str) -> Callable[..., None]:
+        """Return a hook that records the map of a layer."""
+
+        def take(_: nn.Module, args: Any, output: Any) -> None:
+            if not isinstance(output, Tensor) or output.ndim != 4:
+                raise InvalidDataError(
+                    f"Layer {name!r} does not return a map [n, channels, height, width]; choose "
+                    f"another."
+                )
+            # a copy, because the activation after many layers works in place
+            self.maps[name] = (*self.maps.get(name, ()), output.clone())
+
+        return take
+
+    def check_maps(self, names: Sequence[str]) -> None:
+        """Raise if a layer was not called, such as a list of modules."""
+        for name in names:
+            if name not in self.maps:
+                raise InvalidDataError(f"Layer {name!r} is never called itself; choose another.")
+
+    def marked(self, top_k: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Return a top-k of a head without NMS that returns anchor indices instead of boxes."""
+
+        def choose(decoded: Tensor, *rest: Any) -> Tensor:
+            self.boxes = decoded[..., :4]
+            numbers = torch.arange(decoded.shape[1], device=decoded.device, dtype=torch.float32)
+            marks = numbers[:, None].expand(len(decoded), -1, 4)
+            return top_k(torch.cat([marks, decoded[..., 4:]], dim=-1), *rest)
+
+        return choose
+
+    def levels_of(self, anchors: Int[Tensor, "boxes"]) -> Int[Tensor, "boxes"]:
+        """Return the level of each anchor."""
+        n_cells = [level.shape[2] * level.shape[3] for level in self.logits]
+        ends = torch.tensor(n_cells, device=anchors.device).cumsum(0)
+        return torch.bucketize(anchors, ends, right=True)
+
+
+@contextmanager
+def without_cached_grid(head: Any, device: torch.device) -> Iterator[None]:
+    """Clear the cached grid of a head within the context, and restore its attributes.
+
+    A head caches the grid while the shape stays the same, but that of `predict` does not allow
+    gradients, and it may be on another device or of another precision.
+    """
+    before = dict(vars(head))
+    head.shape, head.export, head.agnostic_nms = None, False, False
+    head.stride = head.stride.to(
+        device
+    )  # not a buffer, so that moving the weights may leave it behind
+    try:
+        yield
+    finally:
+        vars(head).clear()
+        vars(head).update(before)
+
+
+def rows_at(
+    levels: Sequence[Float[Tensor, "n _ _ _"]], image: int, anchors: Int[Tensor, "boxes"]
+) -> Float[Tensor, "boxes d"]:
+    """Return the vectors of an image at anchors, counted through all levels, row by row.
+
+    Vectors of narrower levels are padded with zeros.
+
+    >>> fine, coarse = torch.arange(8.0).view(1, 2, 2, 2), torch.full((1, 1, 1, 1), 9.0)
+    >>> rows_at([fine, coarse], 0, torch.tensor([4, 1]))
+    tensor([[9., 0.],
+            [1., 5.]])
+    """
+    rows = levels[0].new_zeros(len(anchors), max(level.shape[1] for level in levels))
+    first = 0
+    for level in levels:
+        cells = level[image].flatten(1)
+        is_here = (anchors >= first) & (anchors < first + cells.shape[1])
+        rows[is_here, : len(cells)] = cells[:, anchors[is_here] - first].T
+        first += cells.shape[1]
+    return rows
+
+
+def fractions_of_input(
+    boxes: Float[Tensor, "boxes 4"], input_size: tuple[int, int], size: tuple[int, int]
+) -> Float[Tensor, "boxes 4"]:
+    """Return boxes in fractions of the input, clipped to the image without padding.
+
+    The image, of height and width `size`, was scaled to fit and centered.
+
+    >>> fractions_of_input(torch.tensor([[0.0, 0.0, 32.0, 64.0]]), (64, 64), (50, 100))
+    tensor([[0.0000, 0.2500, 0.5000, 0.7500]])
+    """
+    gain = min(input_size[0] / size[0], input_size[1] / size[1])
+    inner = [max(round(side * gain), 1) for side in size]
+    # an odd pixel of padding is added below and to the right, as in LetterBox
+    top, left = (
+        round((outer - side) / 2 - 0.1) for outer, side in zip(input_size, inner, strict=True)
+    )
+    least = boxes.new_tensor([left, top, left, top])
+    most = least + boxes.new_tensor([*inner[::-1], *inner[::-1]])
+    return boxes.clamp(least, most) / boxes.new_tensor([*input_size[::-1], *input_size[::-1]])
+
+
+# the adapter ----------------------------------------------------------------------------------
+
+
 @dataclass(eq=False, kw_only=True)
 class UltralyticsDetector(DetectorAdapter):
     """A YOLO, made by `wrap_ultralytics_detector`.
@@ -402,120 +522,3 @@ def _pickled(path: Path) -> Any:
             f"save the model's state_dict() as safetensors, and name its definition with "
             f"--weights FILE."
         ) from error
-
-
-# one call of a network ------------------------------------------------------------------------
-
-
-class YoloPass:
-    """Tensors recorded in one call: class branch of each level, maps, boxes before top-k."""
-
-    def __init__(self) -> None:
-        self.features: list[Tensor] = []
-        self.logits: list[Tensor] = []
-        self.maps: dict[str, tuple[Tensor, ...]] = {}
-        self.boxes: Tensor | None = None
-
-    def take_level(self, _: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        """Record features and logits, the input and output of the linear layer of a level."""
-        self.features.append(args[0])
-        self.logits.append(output)
-
-    def taker(self, name: str) -> Callable[..., None]:
-        """Return a hook that records the map of a layer."""
-
-        def take(_: nn.Module, args: Any, output: Any) -> None:
-            if not isinstance(output, Tensor) or output.ndim != 4:
-                raise InvalidDataError(
-                    f"Layer {name!r} does not return a map [n, channels, height, width]; choose "
-                    f"another."
-                )
-            # a copy, because the activation after many layers works in place
-            self.maps[name] = (*self.maps.get(name, ()), output.clone())
-
-        return take
-
-    def check_maps(self, names: Sequence[str]) -> None:
-        """Raise if a layer was not called, such as a list of modules."""
-        for name in names:
-            if name not in self.maps:
-                raise InvalidDataError(f"Layer {name!r} is never called itself; choose another.")
-
-    def marked(self, top_k: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Return a top-k of a head without NMS that returns anchor indices instead of boxes."""
-
-        def choose(decoded: Tensor, *rest: Any) -> Tensor:
-            self.boxes = decoded[..., :4]
-            numbers = torch.arange(decoded.shape[1], device=decoded.device, dtype=torch.float32)
-            marks = numbers[:, None].expand(len(decoded), -1, 4)
-            return top_k(torch.cat([marks, decoded[..., 4:]], dim=-1), *rest)
-
-        return choose
-
-    def levels_of(self, anchors: Int[Tensor, "boxes"]) -> Int[Tensor, "boxes"]:
-        """Return the level of each anchor."""
-        n_cells = [level.shape[2] * level.shape[3] for level in self.logits]
-        ends = torch.tensor(n_cells, device=anchors.device).cumsum(0)
-        return torch.bucketize(anchors, ends, right=True)
-
-
-@contextmanager
-def without_cached_grid(head: Any, device: torch.device) -> Iterator[None]:
-    """Clear the cached grid of a head within the context, and restore its attributes.
-
-    A head caches the grid while the shape stays the same, but that of `predict` does not allow
-    gradients, and it may be on another device or of another precision.
-    """
-    before = dict(vars(head))
-    head.shape, head.export, head.agnostic_nms = None, False, False
-    head.stride = head.stride.to(
-        device
-    )  # not a buffer, so that moving the weights may leave it behind
-    try:
-        yield
-    finally:
-        vars(head).clear()
-        vars(head).update(before)
-
-
-def rows_at(
-    levels: Sequence[Float[Tensor, "n _ _ _"]], image: int, anchors: Int[Tensor, "boxes"]
-) -> Float[Tensor, "boxes d"]:
-    """Return the vectors of an image at anchors, counted through all levels, row by row.
-
-    Vectors of narrower levels are padded with zeros.
-
-    >>> fine, coarse = torch.arange(8.0).view(1, 2, 2, 2), torch.full((1, 1, 1, 1), 9.0)
-    >>> rows_at([fine, coarse], 0, torch.tensor([4, 1]))
-    tensor([[9., 0.],
-            [1., 5.]])
-    """
-    rows = levels[0].new_zeros(len(anchors), max(level.shape[1] for level in levels))
-    first = 0
-    for level in levels:
-        cells = level[image].flatten(1)
-        is_here = (anchors >= first) & (anchors < first + cells.shape[1])
-        rows[is_here, : len(cells)] = cells[:, anchors[is_here] - first].T
-        first += cells.shape[1]
-    return rows
-
-
-def fractions_of_input(
-    boxes: Float[Tensor, "boxes 4"], input_size: tuple[int, int], size: tuple[int, int]
-) -> Float[Tensor, "boxes 4"]:
-    """Return boxes in fractions of the input, clipped to the image without padding.
-
-    The image, of height and width `size`, was scaled to fit and centered.
-
-    >>> fractions_of_input(torch.tensor([[0.0, 0.0, 32.0, 64.0]]), (64, 64), (50, 100))
-    tensor([[0.0000, 0.2500, 0.5000, 0.7500]])
-    """
-    gain = min(input_size[0] / size[0], input_size[1] / size[1])
-    inner = [max(round(side * gain), 1) for side in size]
-    # an odd pixel of padding is added below and to the right, as in LetterBox
-    top, left = (
-        round((outer - side) / 2 - 0.1) for outer, side in zip(input_size, inner, strict=True)
-    )
-    least = boxes.new_tensor([left, top, left, top])
-    most = least + boxes.new_tensor([*inner[::-1], *inner[::-1]])
-    return boxes.clamp(least, most) / boxes.new_tensor([*input_size[::-1], *input_size[::-1]])
