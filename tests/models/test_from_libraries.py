@@ -302,9 +302,9 @@ def test_an_unusual_processor_is_used_itself():
 def test_weights_that_are_not_at_hand_are_asked_for(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
-    with pytest.raises(MissingDataError, match="nothing is downloaded; give a file with --weights"):
+    with pytest.raises(MissingDataError, match="nothing is downloaded; pass a file with --weights"):
         load_model("timm:resnet18.a1_in1k")
-    with pytest.raises(MissingDataError, match="nothing is downloaded; give a file with --weights"):
+    with pytest.raises(MissingDataError, match="nothing is downloaded; pass a file with --weights"):
         load_model("torchvision:resnet18")
 
 
@@ -545,7 +545,7 @@ def test_a_probe_is_loaded_from_a_folder_and_a_file(tmp_path):
         size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
     )
     spec = save_folder(backbone(), processor, tmp_path)
-    with pytest.raises(InvalidDataError, match="Dinov2Model, which has no classes; give the file"):
+    with pytest.raises(InvalidDataError, match="Dinov2Model, which has no classes; pass the file"):
         load_model(spec)
     save_file({"weight": torch.ones(4, 16), "bias": torch.ones(4)}, tmp_path / "p.safetensors")
     classifier = load_model(spec, weights=tmp_path / "p.safetensors")

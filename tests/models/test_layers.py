@@ -133,7 +133,7 @@ def test_a_misspelled_layer_gets_a_suggestion():
 
 
 def test_a_layer_that_gives_no_map_is_refused():
-    with pytest.raises(InvalidDataError, match=r"Layer 'linear' gives \[2, 10\], but a map is"):
+    with pytest.raises(InvalidDataError, match=r"Layer 'linear' returns \[2, 10\], but a map is"):
         wrap_classifier(ResNet20(n_blocks=1), layers=["linear"])
 
 

@@ -84,7 +84,7 @@ class Classifier(Protocol):
         """
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class WrappedClassifier(PicklableAdapter):
     """A network as a `Classifier`, made by `wrap_classifier`.
 

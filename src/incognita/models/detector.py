@@ -179,7 +179,7 @@ class Detector(Protocol):
 DetectorT = TypeVar("DetectorT", bound="DetectorAdapter")
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class DetectorAdapter(PicklableAdapter, ABC):
     """Base class of the adapters of detectors: fields of the protocol, filter, checks of a batch.
 
@@ -374,7 +374,7 @@ def _not_a_detector(thing: object) -> InvalidDataError:
     )
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class SelectedClasses(DetectorAdapter):
     """A detector restricted to some of its classes, in a given order.
 

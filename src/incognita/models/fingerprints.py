@@ -10,7 +10,7 @@ import inspect
 import pickle
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from hashlib import sha256
@@ -83,6 +83,7 @@ class PicklableAdapter:
 
     name: str
     module: nn.Module
+    class_names: Sequence[str]
     pixel_std: Tensor
     source: Path | None
 
@@ -93,6 +94,10 @@ class PicklableAdapter:
         self.module.to(device=device, dtype=dtype)
         self.pixel_std = self.pixel_std.to(device=device)
         return self
+
+    def __repr__(self) -> str:
+        """Show one line, without the network."""
+        return f"{type(self).__name__}({self.name}, {len(self.class_names)} classes)"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "PicklableAdapter":
         """Copy within this process, where preprocessing may be a lambda."""

@@ -204,7 +204,7 @@ def fractions_of_input(
 # the adapter ----------------------------------------------------------------------------------
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class UltralyticsDetector(DetectorAdapter):
     """A YOLO, made by `wrap_ultralytics_detector`.
 

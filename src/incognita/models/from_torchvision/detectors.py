@@ -60,7 +60,7 @@ _WITHOUT_EPSILON = {
 }
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class TorchvisionDetector(DetectorAdapter):
     """A detector of torchvision, made by `wrap_torchvision_detector`.
 

@@ -227,7 +227,7 @@ FAMILIES = {
 # the adapter ----------------------------------------------------------------------------------
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class TransformersDetector(DetectorAdapter):
     """A detector of transformers, made by `wrap_transformers_detector`."""
 
@@ -404,11 +404,11 @@ def _prompts(
         return None
     if not is_text:
         raise InvalidDataError(
-            f"The classes of a {type(module).__name__} are fixed; leave out prompts=."
+            f"The classes of {type(module).__name__} are fixed; leave out prompts=."
         )
     if prompts is None and class_names is None:
         raise InvalidDataError(
-            f"A {type(module).__name__} is prompted by text; pass class_names or prompts."
+            f"{type(module).__name__} is prompted by text; pass class_names or prompts."
         )
     if prompts is None:
         prompts = [TEMPLATE.format(name) for name in class_names or ()]

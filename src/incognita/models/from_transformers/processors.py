@@ -224,7 +224,9 @@ def make_prompts(
             )
         return Prompts(given["input_ids"], given.get("attention_mask"))
     if isinstance(given, str) or not given:
-        raise InvalidDataError(f"Expected a list with one prompt per class, got {given!r}.")
+        raise InvalidDataError(
+            f"Expected a list with one text per class as prompts, got {given!r}."
+        )
     if tokenizer is None:
         raise InvalidDataError(
             "Prompts are texts, but the processor has no tokenizer; pass one that has, such as an "
