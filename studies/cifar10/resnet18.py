@@ -28,7 +28,7 @@ class Block(nn.Module):
             self.shortcut = nn.Sequential(around, nn.BatchNorm2d(n_out))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add what the convolutions give to what went around them."""
+        """Add the output of the convolutions to the shortcut."""
         inner = self.bn2(self.conv2(relu(self.bn1(self.conv1(x)))))
         return relu(inner + self.shortcut(x))
 
@@ -55,7 +55,7 @@ class ResNet18(nn.Module):
 
 
 def build() -> WrappedClassifier:
-    """Give the network with its preprocessing; the weights come from `--weights`."""
+    """Build the network with its preprocessing; the weights are those of `--weights`."""
     preprocess = Preprocessing(
         size=32, crop=32, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616)
     )
