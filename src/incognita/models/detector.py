@@ -195,13 +195,13 @@ class DetectorAdapter(PicklableAdapter, ABC):
     head_kind: HeadKind
     shares_features: bool = True
     head_reason: str | None = None
-    sources: tuple[MapSource, ...] = ()
+    recorded: tuple[MapSource, ...] = ()
     source: Path | None = None
 
     @property
     def layers(self) -> Sequence[str]:
         """The names of the recorded maps."""
-        return tuple(source.layer for source in self.sources)
+        return tuple(source.layer for source in self.recorded)
 
     def forward(
         self, batch: Tensor, sizes: Sequence[tuple[int, int]], *, layers: bool = False
@@ -261,14 +261,14 @@ def check_classes(image: ImageDetections, n_classes: int, detector: str) -> None
     """Check that logits and class ids fit the number of classes, which excludes background."""
     if tuple(image.logits.shape[1:]) != (n_classes,):
         raise InvalidDataError(
-            f"Expected one column of logits per class, got shape {list(image.logits.shape)} from "
-            f"{detector} with {n_classes} classes; return the logit of background separately."
+            f"{detector} returned logits of shape {list(image.logits.shape)} for its {n_classes} "
+            f"classes; give one column per class, and background separately."
         )
     outside = image.class_ids[(image.class_ids < 0) | (image.class_ids >= n_classes)]
     if len(outside):
         raise InvalidDataError(
-            f"Expected class ids from 0 to {n_classes - 1}, got {int(outside[0])} from {detector}; "
-            f"correct its forward."
+            f"{detector} returned the class id {int(outside[0])}, but its classes are 0 to "
+            f"{n_classes - 1}; correct its forward."
         )
 
 

@@ -264,7 +264,7 @@ class UltralyticsDetector(DetectorAdapter):
         with eval_mode(self.module), without_cached_grid(head, batch.device), ExitStack() as hooks:
             for layer in _linear_layers(head):
                 hooks.callback(layer.register_forward_hook(seen.take_level).remove)
-            for source in self.sources if layers else ():
+            for source in self.recorded if layers else ():
                 layer = self.module.get_submodule(source.submodule)
                 hooks.callback(layer.register_forward_hook(seen.taker(source.layer)).remove)
             if head.end2end:
@@ -320,7 +320,7 @@ def wrap_ultralytics_detector(
         rules=rules,
         head_kind=HeadKind.SIGMOID,
         shares_features=False,
-        sources=name_layers(network, latent or _last_of_backbone(network), shortcuts or ()),
+        recorded=name_layers(network, latent or _last_of_backbone(network), shortcuts or ()),
         preprocessing=f"letterbox of ultralytics to fit {size}, multiples of {stride}, over 255",
     )
 

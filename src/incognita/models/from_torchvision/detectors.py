@@ -99,7 +99,7 @@ class TorchvisionDetector(DetectorAdapter):
         self, batch: Tensor, sizes: Sequence[tuple[int, int]], *, layers: bool
     ) -> DetectorForward:
         """Call backbone and head, and keep boxes as the library does."""
-        sources = self.sources if layers else ()
+        sources = self.recorded if layers else ()
         network: Any = self.module
         with eval_mode(network), recording(network, sources, ()) as seen:
             images, _ = network.transform(list(batch))
@@ -197,7 +197,7 @@ def wrap_torchvision_detector(
         preprocess_image=preprocess,
         family=family,
         first_label=first_label,
-        sources=name_layers(module, latent or family.latent(module), shortcuts),
+        recorded=name_layers(module, latent or family.latent(module), shortcuts),
     )
 
 

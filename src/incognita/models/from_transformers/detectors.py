@@ -269,7 +269,7 @@ class TransformersDetector(DetectorAdapter):
         input_size = (batch.shape[2], batch.shape[3])
         found: dict[str, Tensor] = {}
         with eval_mode(self.module), ExitStack() as hooks:
-            sources, grids = (self.sources, self.parts.grids) if layers else ((), ())
+            sources, grids = (self.recorded, self.parts.grids) if layers else ((), ())
             seen = hooks.enter_context(recording(self.module, sources, grids))
             if self.parts.head is not None:
                 attach_input(self.module, self.parts.head, hooks, found, _FEATURES)
@@ -384,7 +384,7 @@ def wrap_transformers_detector(
         head_kind=family.head_kind,
         family=family,
         parts=parts,
-        sources=_sources(module, parts, latent, shortcuts),
+        recorded=_recorded(module, parts, latent, shortcuts),
         prompts=texts,
         head_reason=None if parts.head is not None else _NO_LINEAR_HEAD,
     )
@@ -465,7 +465,7 @@ def _checked_rules(rules: BoxFilter | None) -> BoxFilter:
     return rules
 
 
-def _sources(
+def _recorded(
     module: nn.Module, parts: Parts, latent: str | None, shortcuts: Sequence[str] | None
 ) -> tuple[MapSource, ...]:
     named = name_layers(module, latent or parts.latent, shortcuts or ())
