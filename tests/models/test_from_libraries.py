@@ -551,7 +551,7 @@ def test_a_probe_is_loaded_from_a_folder_and_a_file(tmp_path):
     classifier = load_model(spec, weights=tmp_path / "p.safetensors")
     assert classifier.head.weight.shape == (4, 16)
     save_file({"a": torch.ones(4, 16), "b": torch.ones(4, 16)}, tmp_path / "p.safetensors")
-    with pytest.raises(InvalidDataError, match="holds 2 matrices and 0 vectors"):
+    with pytest.raises(InvalidDataError, match="got 2 matrices and 0 vectors"):
         load_model(spec, weights=tmp_path / "p.safetensors")
 
 

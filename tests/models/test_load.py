@@ -238,7 +238,7 @@ def test_files_that_are_no_weights_are_refused(tmp_path):
     with pytest.raises(InvalidDataError, match="could not be read as plain weights"):
         read_weights(tmp_path / "noise.pt")
     (tmp_path / "noise.safetensors").write_bytes(b"noise")
-    with pytest.raises(InvalidDataError, match="is no safetensors file"):
+    with pytest.raises(InvalidDataError, match="is not a safetensors file"):
         read_weights(tmp_path / "noise.safetensors")
     torch.save({"epoch": 3}, tmp_path / "empty.pt")
     with pytest.raises(InvalidDataError, match="holds no named tensors"):
