@@ -480,7 +480,7 @@ def test_rules_fit_the_head():
     with pytest.raises(InvalidDataError, match="because yolov8n runs non-maximum"):
         wrapped(ALL[0], rules=BoxFilter(nms_iou=None))
     without = wrapped(WITHOUT_NMS[0])
-    with pytest.raises(InvalidDataError, match="this detector runs without non-maximum"):
+    with pytest.raises(InvalidDataError, match="this detector drops no overlapping boxes"):
         without.with_filter(nms_iou=0.5)
     with pytest.raises(InvalidDataError, match="head of yolov10n runs without non-maximum"):
         wrapped(WITHOUT_NMS[0], rules=BoxFilter())

@@ -258,7 +258,7 @@ def test_rules_are_those_given_and_no_overlap_is_compared():
     assert other.rules == BoxFilter(0.2, 3, None)
     assert detector.rules.max_per_image == 100
     assert other.module is detector.module
-    with pytest.raises(InvalidDataError, match="runs without non-maximum"):
+    with pytest.raises(InvalidDataError, match="drops no overlapping boxes"):
         detector.with_filter(nms_iou=0.5)
     with pytest.raises(InvalidDataError, match="nms_iou=None"):
         wrapped("rt-detr", rules=BoxFilter())

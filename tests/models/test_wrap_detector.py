@@ -128,9 +128,9 @@ def test_anything_else_is_told_what_there_is(outside_tests, thing):
     with pytest.raises(InvalidDataError) as caught:
         wrap_detector(thing)
     assert str(caught.value) == (
-        "Expected a detector of a supported library (torchvision: Faster R-CNN, RetinaNet, FCOS, "
-        "SSD; transformers: DETR, Deformable DETR, RT-DETR, OWL-ViT, OWLv2; ultralytics: YOLO), "
-        f"got {type(thing).__name__}. For any other network implement "
+        f"Expected a detector, got {type(thing).__name__}. Supported detectors are those of "
+        "torchvision (Faster R-CNN, RetinaNet, FCOS, SSD), transformers (DETR, Deformable DETR, "
+        "RT-DETR, OWL-ViT, OWLv2), ultralytics (YOLO); for any other network implement "
         "incognita.models.detector.Detector."
     )
 

@@ -49,16 +49,12 @@ class BoxFilter:
     def __post_init__(self) -> None:
         if not 0 <= self.score_threshold < 1:
             raise InvalidDataError(
-                f"Expected a score_threshold of at least 0 and below 1, got {self.score_threshold}."
+                f"score_threshold must be at least 0 and below 1, got {self.score_threshold}."
             )
         if self.max_per_image < 1:
-            raise InvalidDataError(
-                f"Expected a max_per_image of at least 1, got {self.max_per_image}."
-            )
+            raise InvalidDataError(f"max_per_image must be at least 1, got {self.max_per_image}.")
         if self.nms_iou is not None and not 0 < self.nms_iou <= 1:
-            raise InvalidDataError(
-                f"Expected an nms_iou above 0 and at most 1, got {self.nms_iou}."
-            )
+            raise InvalidDataError(f"nms_iou must be above 0 and at most 1, got {self.nms_iou}.")
 
     def changed(
         self, score_threshold: float | None, max_per_image: int | None, nms_iou: float | None
@@ -66,8 +62,8 @@ class BoxFilter:
         """Return a filter with the values that are not None replaced."""
         if nms_iou is not None and self.nms_iou is None:
             raise InvalidDataError(
-                f"nms_iou={nms_iou} has no effect: this detector runs without non-maximum "
-                f"suppression; leave it out."
+                f"nms_iou={nms_iou} has no effect: this detector drops no overlapping boxes; leave "
+                f"it out."
             )
         given: dict[str, Any] = {
             "score_threshold": score_threshold, "max_per_image": max_per_image, "nms_iou": nms_iou
@@ -365,12 +361,12 @@ def _refuse_options(detector: Detector, options: Mapping[str, Any]) -> None:
 
 
 def _not_a_detector(thing: object) -> InvalidDataError:
-    supported = "; ".join(
-        f"{library.prefix}: {library.detectors}" for library in LIBRARIES if library.detectors
+    supported = ", ".join(
+        f"{library.prefix} ({library.detectors})" for library in LIBRARIES if library.detectors
     )
     return InvalidDataError(
-        f"Expected a detector of a supported library ({supported}), got {type(thing).__name__}. "
-        f"For any other network implement incognita.models.detector.Detector."
+        f"Expected a detector, got {type(thing).__name__}. Supported detectors are those of "
+        f"{supported}; for any other network implement incognita.models.detector.Detector."
     )
 
 
