@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -62,6 +64,12 @@ def test_every_library_has_its_own_prefix_and_its_code_is_not_followed():
     assert set(prefixes) <= fingerprints._PACKAGES
     for library in LIBRARIES:
         assert library.usage.startswith(f"{library.prefix}:")
+
+
+def test_every_extra_is_one_of_the_project():
+    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    for library in LIBRARIES:
+        assert library.extra is None or library.extra in project["optional-dependencies"]
 
 
 def test_the_names_of_the_package_are_lazy():

@@ -54,7 +54,6 @@ class ModelLibrary:
             kind.__module__.partition(".")[0] == self.prefix
             and kind.__name__.endswith(self.detector_classes)
             for kind in type(network).__mro__
-            if self.detector_classes
         )
 
 
