@@ -20,10 +20,10 @@ from PIL import Image
 
 
 def sprite(path: Path, columns: int, n: int) -> np.ndarray:
-    """Cut a picture of tiles into its tiles."""
-    picture = np.asarray(Image.open(path).convert("RGB"))
-    rows = picture.shape[0] // 32
-    tiles = picture.reshape(rows, 32, columns, 32, 3).transpose(0, 2, 1, 3, 4)
+    """Cut an image of tiles into its tiles."""
+    mosaic = np.asarray(Image.open(path).convert("RGB"))
+    rows = mosaic.shape[0] // 32
+    tiles = mosaic.reshape(rows, 32, columns, 32, 3).transpose(0, 2, 1, 3, 4)
     return tiles.reshape(-1, 32, 32, 3)[:n]
 
 
@@ -50,7 +50,7 @@ def cifar10(data: Path, out: Path, train: Path | None) -> None:
         images, labels = sprite(data / "cifar10/train10k.webp", 100, 10_000), truth["train_labels"]
     else:
         batches = [Image.open(train / f"data_batch_{k}.png").convert("RGB") for k in range(1, 6)]
-        images = np.concatenate([np.asarray(each).reshape(-1, 32, 32, 3) for each in batches])
+        images = np.concatenate([np.asarray(batch).reshape(-1, 32, 32, 3) for batch in batches])
         labels = json.loads((train / "train_lables.json").read_text())
     places = [out / f"cifar10-train/{names[c]}/{k:05}.png" for k, c in enumerate(labels)]
     write(images, places)

@@ -7,8 +7,8 @@ incognita run studies/cifar10/benchmark.toml --model studies/cifar10/resnet18.py
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from incognita.models.classifier import WrappedClassifier, wrap_classifier
 from incognita.models.preprocessing import Preprocessing
-from incognita.models.wrap_classifier import WrappedClassifier, wrap_classifier
 
 CLASSES = "airplane automobile bird cat deer dog frog horse ship truck".split()  # noqa: SIM905
 
@@ -28,7 +28,7 @@ class Block(nn.Module):
             self.shortcut = nn.Sequential(around, nn.BatchNorm2d(n_out))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add what the convolutions give to what went around them."""
+        """Add the output of the convolutions to the shortcut."""
         inner = self.bn2(self.conv2(relu(self.bn1(self.conv1(x)))))
         return relu(inner + self.shortcut(x))
 
@@ -55,7 +55,7 @@ class ResNet18(nn.Module):
 
 
 def build() -> WrappedClassifier:
-    """Give the network with its preprocessing; the weights come from `--weights`."""
+    """Build the network with its preprocessing; the weights are those of `--weights`."""
     preprocess = Preprocessing(
         size=32, crop=32, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616)
     )

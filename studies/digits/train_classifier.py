@@ -25,7 +25,7 @@ from incognita.models.embedded.digits import (  # noqa: E402
     WEIGHTS,
     build_digits_classifier,
 )
-from incognita.models.weights_io import save_shipped_weights  # noqa: E402
+from incognita.models.load import save_shipped_weights  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ class Recipe:
 
 
 def load_part(part: str) -> tuple[Tensor, Tensor]:
-    """Give normalized pixels [n, 3, 8, 8] and labels."""
+    """Return normalized pixels [n, 3, 8, 8] and labels."""
     digits = digits_part(part)
     pixels = torch.from_numpy(digits.images).permute(0, 3, 1, 2).float() / 255
-    mean, std = (torch.tensor(each).view(3, 1, 1) for each in (PIXEL_MEAN, PIXEL_STD))
+    mean, std = (torch.tensor(value).view(3, 1, 1) for value in (PIXEL_MEAN, PIXEL_STD))
     return (pixels - mean) / std, torch.from_numpy(digits.labels)
 
 
 def accuracy(network: nn.Module, part: str) -> float:
-    """Give the share of a part that is named rightly."""
+    """Compute the accuracy on a part."""
     pixels, labels = load_part(part)
     network.eval()
     with torch.inference_mode():

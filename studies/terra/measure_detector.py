@@ -32,20 +32,20 @@ SURE = 0.5
 def detect(
     detector: FasterRCNN, images: Sequence[np.ndarray], image_ids: Sequence[str], batch: int = 1
 ) -> Detections:
-    """Give what the detector finds in these pictures; label 1 is the first class of the tree."""
+    """Run the detector on these images; label 1 is the first class of the tree."""
     device = next(detector.parameters()).device
     found = []
     with torch.inference_mode():
         for start in range(0, len(images), batch):
-            pixels = [torch.from_numpy(each) for each in images[start : start + batch]]
-            found += detector([each.to(device).permute(2, 0, 1).float() / 255 for each in pixels])
+            pixels = [torch.from_numpy(image) for image in images[start : start + batch]]
+            found += detector([image.to(device).permute(2, 0, 1).float() / 255 for image in pixels])
     columns = {
-        name: torch.cat([each[name] for each in found]).cpu().double().numpy()
+        name: torch.cat([image[name] for image in found]).cpu().double().numpy()
         for name in ("boxes", "scores", "labels")
     }
     return Detections(
         image_ids,
-        np.cumsum([0, *(len(each["boxes"]) for each in found)]),
+        np.cumsum([0, *(len(image["boxes"]) for image in found)]),
         columns["boxes"],
         columns["scores"],
         columns["labels"].astype(np.int64) - 1,
@@ -54,7 +54,7 @@ def detect(
 
 
 def describe(detector: FasterRCNN, group: str, n: int) -> str:
-    """Give a line of the table: what the detector makes of test scenes of a group."""
+    """Return a line of the table: results on test scenes of a group."""
     scenes = terra_scenes("test", n=n, classes=group)
     images = [scenes.load(k) for k in range(n)]
     started = time.process_time()  # of one thread: what else the machine does is not counted

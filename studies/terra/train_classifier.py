@@ -30,7 +30,7 @@ from incognita.models.embedded.terra_classifier import (  # noqa: E402
     WEIGHTS,
     build_terra_classifier,
 )
-from incognita.models.weights_io import save_shipped_weights  # noqa: E402
+from incognita.models.load import save_shipped_weights  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Recipe:
 
 
 def read_recipe() -> tuple[Recipe, Path, str]:
-    """Give the recipe, where to write and what to compute on, from the command line."""
+    """Read the recipe, the output path and the device from the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, default in asdict(Recipe()).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
@@ -76,7 +76,7 @@ def normalized(pixels: Tensor) -> Tensor:
 
 
 def accuracy(network: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """Give the share of images that is named rightly, in single precision."""
+    """Compute the accuracy, in single precision."""
     network.eval()
     with torch.inference_mode():
         parts = [network(normalized(part)).argmax(1) for part in images.split(500)]
@@ -84,7 +84,7 @@ def accuracy(network: nn.Module, images: Tensor, labels: Tensor) -> float:
 
 
 def train(recipe: Recipe, device: str) -> tuple[nn.Module, float]:
-    """Train a network from scratch and give it with its accuracy on test images."""
+    """Train a network from scratch; return it with its accuracy on test images."""
     torch.manual_seed(recipe.seed)
     torch.backends.cudnn.deterministic = True
     network = build_terra_classifier(len(KNOWN_NAMES))
@@ -122,7 +122,7 @@ def train_epoch(
     optimizer: torch.optim.Optimizer,
     schedule: torch.optim.lr_scheduler.LRScheduler,
 ) -> float:
-    """Go through all full batches once, a mirrored half of each, and give the mean loss."""
+    """Train on all full batches once, half of each mirrored, and return the mean loss."""
     network.train()
     total = torch.zeros((), device=images.device)
     n_batches = len(order) // batch

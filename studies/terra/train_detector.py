@@ -3,7 +3,7 @@
     python studies/terra/train_detector.py                   # the shipped recipe, GPU or CPU
     python studies/terra/train_detector.py --n-train 500 --epochs 4        # a short try
 
-The scenes are rendered from a seed, so nothing is read and the same set can be had again. Prints
+The scenes are rendered from a seed, so nothing is read and the set is reproducible. Prints
 the average precision on validation scenes after every epoch and on test scenes at the end, and
 writes the weights in half precision with the recipe, the renderer's version and the precision.
 """
@@ -35,10 +35,10 @@ from incognita.models.embedded.terra_detector import (
     WEIGHTS,
     build_terra_detector,
 )
-from incognita.models.weights_io import save_shipped_weights
+from incognita.models.load import save_shipped_weights
 
 N_SYMMETRIES = 8
-CLIP = 10.0  # of the norm of the gradient, which the first steps would pass
+CLIP = 10.0  # maximum norm of the gradient, exceeded only in the first steps
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Recipe:
 
 
 class Scenes(NamedTuple):
-    """Training scenes on the device; rows of boxes are filled up with zeros to six objects."""
+    """Training scenes on the device; boxes are padded with zeros to six objects."""
 
     pixels: Tensor  # [n, 3, 160, 160], bytes
     xyxy: Tensor  # [n, 6, 4]
@@ -67,7 +67,7 @@ class Scenes(NamedTuple):
 
 
 def read_recipe() -> tuple[Recipe, Path, str]:
-    """Give the recipe, where to write and what to compute on, from the command line."""
+    """Read the recipe, the output path and the device from the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, default in asdict(Recipe()).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
@@ -79,7 +79,7 @@ def read_recipe() -> tuple[Recipe, Path, str]:
 
 
 def render_training_scenes(recipe: Recipe, device: str) -> Scenes:
-    """Render the training scenes; the renderer lets go of Python's lock, so threads suffice."""
+    """Render the training scenes in threads; the renderer releases the GIL."""
     n = recipe.n_train
     source = terra_scenes("train", seed=recipe.data_seed, n=n)
     pixels = np.empty((n, 3, SCENE_SIZE, SCENE_SIZE), np.uint8)
@@ -95,19 +95,21 @@ def render_training_scenes(recipe: Recipe, device: str) -> Scenes:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         counts = list(pool.map(render, range(n), chunksize=64))
-    images, boxes, classes = (torch.from_numpy(each).to(device) for each in (pixels, xyxy, labels))
+    images, boxes, classes = (
+        torch.from_numpy(array).to(device) for array in (pixels, xyxy, labels)
+    )
     return Scenes(images, boxes, classes, counts)
 
 
 def normalized(pixels: Tensor) -> Tensor:
-    """Turn bytes into what the backbone takes."""
+    """Convert bytes to inputs of the backbone."""
     mean = torch.tensor(PIXEL_MEAN, device=pixels.device).view(3, 1, 1)
     std = torch.tensor(PIXEL_STD, device=pixels.device).view(3, 1, 1)
     return (pixels.float() / 255 - mean) / std
 
 
 def turn(pixels: Tensor, xyxy: Tensor, symmetry: int) -> tuple[Tensor, Tensor]:
-    """Mirror pictures and boxes by one of the eight symmetries of a square.
+    """Mirror images and boxes by one of the eight symmetries of a square.
 
     The renderer turns objects by any angle and mirrors every second one, so no class changes.
     """
@@ -122,9 +124,9 @@ def turn(pixels: Tensor, xyxy: Tensor, symmetry: int) -> tuple[Tensor, Tensor]:
 
 
 def loss_of(detector: FasterRCNN, scenes: Scenes, rows: Tensor, symmetry: int) -> Tensor:
-    """Give the sum of torchvision's four losses over a batch.
+    """Compute the sum of torchvision's four losses over a batch.
 
-    The parts are called one by one, because the whole would prepare the pictures one by one.
+    The parts are called one by one, because the whole network would prepare images one by one.
     """
     pixels, xyxy = turn(normalized(scenes.pixels[rows]), scenes.xyxy[rows], symmetry)
     targets = [
@@ -141,7 +143,7 @@ def loss_of(detector: FasterRCNN, scenes: Scenes, rows: Tensor, symmetry: int) -
 
 
 def precision(detector: FasterRCNN, part: str, n: int, recipe: Recipe) -> CocoNumbers:
-    """Give COCO's numbers on known scenes of a part."""
+    """Compute the COCO metrics on known scenes of a part."""
     scenes = terra_scenes(part, seed=recipe.data_seed, n=n)
     detector.eval()
     images = [scenes.load(k) for k in range(n)]
@@ -187,7 +189,7 @@ def train_epoch(
     optimizer: torch.optim.Optimizer,
     schedule: torch.optim.lr_scheduler.LRScheduler,
 ) -> float:
-    """Go through all full batches once, each mirrored or turned in its way; give the mean loss."""
+    """Train on all full batches once, each mirrored or turned, and return the mean loss."""
     detector.train()
     order = torch.randperm(len(scenes.pixels), generator=order_of)
     total = torch.zeros((), device=scenes.pixels.device)
@@ -205,7 +207,7 @@ def train_epoch(
 
 
 def write(detector: FasterRCNN, recipe: Recipe, found: CocoNumbers, out: Path) -> None:
-    """Write the weights with the facts about them."""
+    """Save the weights with their metadata."""
     metadata = {
         "ap50": f"{found.ap50:.4f}",
         "ap": f"{found.ap:.4f}",

@@ -21,7 +21,7 @@ def main() -> None:
 
 
 def prepare(source: Path, out: Path) -> None:
-    """Unpack the images and write one annotation file beside each folder of them."""
+    """Extract the images and write one annotation file next to each image folder."""
     voc, coco = source / "voc2007", source / "coco"
     unpack(voc / "voc2007_fit290_s352.zip", out / "voc" / "fit")
     write(read(voc / "voc2007_fit290_s352.json.gz"), out / "voc" / "fit.json")
@@ -33,7 +33,7 @@ def prepare(source: Path, out: Path) -> None:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Put the pictures of an archive into a folder."""
+    """Extract the images of an archive into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(archive) as packed:
         for name in packed.namelist():
@@ -55,9 +55,9 @@ def write(content: dict[str, Any], path: Path) -> None:
 
 def only_images_in(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
     """Keep the images that are there: the file annotates all 4,952 test images of VOC2007."""
-    images = [each for each in content["images"] if (folder / each["file_name"]).is_file()]
-    ids = {each["id"] for each in images}
-    kept = [each for each in content["annotations"] if each["image_id"] in ids]
+    images = [image for image in content["images"] if (folder / image["file_name"]).is_file()]
+    ids = {image["id"] for image in images}
+    kept = [box for box in content["annotations"] if box["image_id"] in ids]
     return {"images": images, "annotations": kept, "categories": content["categories"]}
 
 

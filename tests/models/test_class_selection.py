@@ -8,8 +8,7 @@ import torch
 from tests.extraction.tiny_detector import GridDetector
 
 from incognita.errors import InvalidDataError
-from incognita.models.detector import Detector
-from incognita.models.wrap_detector import select_classes
+from incognita.models.detector import Detector, select_classes
 
 
 def both() -> tuple[torch.Tensor, GridDetector, Detector]:
@@ -54,7 +53,7 @@ def test_rules_reach_the_inner_detector() -> None:
 
 
 def test_places_that_are_not_there_or_come_twice_are_refused() -> None:
-    with pytest.raises(InvalidDataError, match="has 3 classes, but place 7"):
+    with pytest.raises(InvalidDataError, match="places from 0 to 2, the classes of grid"):
         select_classes(GridDetector(), ("a", "b"), (0, 7))
-    with pytest.raises(InvalidDataError, match="one place of its own"):
+    with pytest.raises(InvalidDataError, match="one place per class name, without repetition"):
         select_classes(GridDetector(), ("a", "b"), (1, 1))

@@ -12,7 +12,7 @@ from incognita.errors import MissingDataError
 from incognita.models.classifier import Classifier
 from incognita.models.embedded import digits
 from incognita.models.embedded import terra_classifier as terra
-from incognita.models.weights_io import (
+from incognita.models.load import (
     load_shipped_weights,
     read_shipped_weights,
     save_shipped_weights,

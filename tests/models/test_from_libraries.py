@@ -16,13 +16,16 @@ from torchvision import models
 from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
 from incognita.models import from_timm
+from incognita.models.classifier import wrap_classifier
 from incognita.models.from_torchvision import classifiers as from_torchvision
 from incognita.models.from_transformers import classifiers as from_transformers
-from incognita.models.from_transformers.classifiers import clip_zero_shot, embed_classes
-from incognita.models.from_transformers.linear_probe import dinov2_probe
+from incognita.models.from_transformers.classifiers import (
+    clip_zero_shot,
+    dinov2_probe,
+    embed_classes,
+)
 from incognita.models.load import load_model
 from incognita.models.preprocessing import FromPIL, Preprocessing
-from incognita.models.wrap_classifier import wrap_classifier
 
 timm, transformers = from_timm.timm, from_transformers.transformers
 
@@ -299,9 +302,9 @@ def test_an_unusual_processor_is_used_itself():
 def test_weights_that_are_not_at_hand_are_asked_for(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
-    with pytest.raises(MissingDataError, match="nothing is downloaded; give a file with --weights"):
+    with pytest.raises(MissingDataError, match="nothing is downloaded; pass a file with --weights"):
         load_model("timm:resnet18.a1_in1k")
-    with pytest.raises(MissingDataError, match="nothing is downloaded; give a file with --weights"):
+    with pytest.raises(MissingDataError, match="nothing is downloaded; pass a file with --weights"):
         load_model("torchvision:resnet18")
 
 
@@ -542,13 +545,13 @@ def test_a_probe_is_loaded_from_a_folder_and_a_file(tmp_path):
         size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
     )
     spec = save_folder(backbone(), processor, tmp_path)
-    with pytest.raises(InvalidDataError, match="Dinov2Model, which has no classes; give the file"):
+    with pytest.raises(InvalidDataError, match="Dinov2Model, which has no classes; pass the file"):
         load_model(spec)
     save_file({"weight": torch.ones(4, 16), "bias": torch.ones(4)}, tmp_path / "p.safetensors")
     classifier = load_model(spec, weights=tmp_path / "p.safetensors")
     assert classifier.head.weight.shape == (4, 16)
     save_file({"a": torch.ones(4, 16), "b": torch.ones(4, 16)}, tmp_path / "p.safetensors")
-    with pytest.raises(InvalidDataError, match="holds 2 matrices and 0 vectors"):
+    with pytest.raises(InvalidDataError, match="got 2 matrices and 0 vectors"):
         load_model(spec, weights=tmp_path / "p.safetensors")
 
 

@@ -22,12 +22,13 @@ from torch import nn
 
 import incognita
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
+from incognita.formats.images import load_image
 from incognita.models.detector import BoxFilter, Detector, HeadKind
-from incognita.models.from_ultralytics.detectors import (
+from incognita.models.from_ultralytics import (
     load_ultralytics_detector,
+    part,
     wrap_ultralytics_detector,
 )
-from incognita.models.from_ultralytics.yolo import part
 from incognita.models.load import ModelOptions
 
 pytestmark = pytest.mark.skipif(
@@ -86,7 +87,7 @@ def views():
 
 
 def inputs_of_last_layers(network):
-    """Give what the last convolution of each branch and level sees."""
+    """Return what the last convolution of each branch and level sees."""
     names = ("cv2", "cv3", "one2one_cv2", "one2one_cv3")
     branches = [getattr(network.model[-1], name, None) or () for name in names]
     seen = {}
@@ -113,7 +114,7 @@ def wrapped(kind, **options):
 
 @functools.cache
 def load_detector(kind):
-    """Give a detector that several tests share, with boxes of all levels."""
+    """Return a detector that several tests share, with boxes of all levels."""
     return wrapped(kind).with_filter(score_threshold=0.05)
 
 
@@ -221,7 +222,7 @@ def test_preprocessing_is_that_of_predict():
 
 
 def test_an_image_of_other_numbers_is_refused():
-    with pytest.raises(InvalidDataError, match="float64 came, but a detector takes uint8 RGB"):
+    with pytest.raises(InvalidDataError, match=r"Expected a uint8 RGB image .* type float64"):
         wrapped(ALL[0]).preprocess(np.zeros((8, 8, 3)))
 
 
@@ -347,7 +348,7 @@ def test_named_layers_are_recorded_before_an_activation_writes_into_them():
 def test_layers_that_are_none_are_refused():
     with pytest.raises(UnknownNameError, match=r"Did you mean model\.9\?"):
         wrapped(ALL[0], latent="model.9_")
-    with pytest.raises(InvalidDataError, match=r"'latent/model\.22' gives no map"):
+    with pytest.raises(InvalidDataError, match=r"'latent/model\.22' does not return a map"):
         found(wrapped(ALL[0], latent="model.22"), picture(120, 200), layers=True)
     with pytest.raises(InvalidDataError, match="'latent/model' is never called itself"):
         found(wrapped(ALL[0], latent="model"), picture(120, 200), layers=True)
@@ -430,7 +431,7 @@ def test_images_without_boxes_and_empty_batches_work(kind):
     assert none.images == ()
     assert none.input_size == (96, SIDE)
     assert none.maps == {detector.layers[0]: ()}
-    with pytest.raises(InvalidDataError, match="1 sizes came for 2 images"):
+    with pytest.raises(InvalidDataError, match=r"got shape \[2, 3, 96, 160\] and 1 sizes"):
         detector.forward(torch.zeros(2, 3, 96, SIDE), [(96, SIDE)])
 
 
@@ -471,20 +472,20 @@ def test_names_and_the_size_come_from_the_model_unless_they_are_given():
     assert detector.image_size == (320, 320)
     own = wrap_ultralytics_detector(yolo, class_names=["a"] * 80, name="mine", image_size=(100, 64))
     assert (own.name, own.class_names[0], own.image_size) == ("mine", "a", (128, 64))
-    with pytest.raises(InvalidDataError, match="2 class names came for a model of 80 classes"):
+    with pytest.raises(InvalidDataError, match="got 2 for a model of 80 classes"):
         wrap_ultralytics_detector(yolo, class_names=["a", "b"])
 
 
 def test_rules_fit_the_head():
-    with pytest.raises(InvalidDataError, match="yolov8n drops overlapping boxes, but nms_iou is N"):
+    with pytest.raises(InvalidDataError, match="because yolov8n runs non-maximum"):
         wrapped(ALL[0], rules=BoxFilter(nms_iou=None))
     without = wrapped(WITHOUT_NMS[0])
     with pytest.raises(InvalidDataError, match="this detector drops no overlapping boxes"):
         without.with_filter(nms_iou=0.5)
-    with pytest.raises(InvalidDataError, match="yolov10n drops no overlapping boxes, but nms_iou"):
+    with pytest.raises(InvalidDataError, match="head of yolov10n runs without non-maximum"):
         wrapped(WITHOUT_NMS[0], rules=BoxFilter())
     without.module.end2end = False
-    with pytest.raises(InvalidDataError, match="yolov10n drops overlapping boxes"):
+    with pytest.raises(InvalidDataError, match="because yolov10n runs non-maximum"):
         found(without, picture(120, 200))
 
 
@@ -523,7 +524,7 @@ def test_the_hash_changes_with_any_weight():
 def test_what_finds_no_plain_boxes_is_refused(definition, head):
     models = part("models")
     kind = models.RTDETR if "rtdetr" in definition else models.YOLO
-    with pytest.raises(InvalidDataError, match=f"A model that ends in {head} came"):
+    with pytest.raises(InvalidDataError, match=f"task detect .* got {head}"):
         wrap_ultralytics_detector(kind(f"{definition}.yaml"))
 
 
@@ -552,9 +553,7 @@ class Trap:
 def test_a_file_that_would_run_code_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("INCOGNITA_TRAP", str(tmp_path / "sprung"))
     torch.save({"model": Trap()}, tmp_path / "trap.pt")
-    with pytest.raises(
-        InvalidDataError, match="is no model that ultralytics opens without running"
-    ):
+    with pytest.raises(InvalidDataError, match="cannot be opened by ultralytics without executing"):
         load_ultralytics_detector(str(tmp_path / "trap.pt"), ModelOptions())
     assert not (tmp_path / "sprung").exists()
     (tmp_path / "text.pt").write_text("no model")
@@ -584,7 +583,7 @@ def test_what_is_not_at_hand_is_asked_for_and_never_fetched(tmp_path):
         MissingDataError, match=r"no file at yolov8n\.pt, and nothing is downloaded"
     ):
         load_ultralytics_detector("yolov8n.pt", ModelOptions())
-    with pytest.raises(InvalidDataError, match=r"give them with --weights FILE"):
+    with pytest.raises(InvalidDataError, match=r"pass them with --weights FILE"):
         load_ultralytics_detector("yolov8n.yaml", ModelOptions())
     for absent in ("yolov77n.yaml", "https://example.com/yolov8n.yaml"):
         with pytest.raises(MissingDataError, match=f"no definition {absent}"):
@@ -598,16 +597,19 @@ def test_what_is_not_at_hand_is_asked_for_and_never_fetched(tmp_path):
 # the door -------------------------------------------------------------------------------------
 
 QUIET = """
-import os, socket, sys
+import os, socket, sys, warnings
 import cv2, numpy as np, torch
-from incognita.models.from_ultralytics import yolo as from_ultralytics
+from PIL import Image
+from incognita.models import from_ultralytics
 assert "ultralytics" not in sys.modules
 def asked(*_, **__):
     raise SystemExit("a network was asked for")
 socket.getaddrinfo = socket.socket.connect = asked
 def state():
     printing = np.get_printoptions(), repr(torch._tensor_str.PRINT_OPTS)
-    return printing, cv2.getNumThreads(), dict(os.environ)
+    functions = Image.open, torch.save, torch.load, cv2.imread, cv2.imwrite, cv2.imshow
+    filters = list(warnings.filters)
+    return printing, functions, filters, cv2.getNumThreads(), dict(os.environ)
 before = state()
 utils = from_ultralytics.part("utils")
 from_ultralytics.part("models").YOLO
@@ -619,6 +621,14 @@ assert not utils.ONLINE and not utils.AUTOINSTALL
 def test_opening_the_door_asks_no_network_prints_nothing_and_changes_nothing():
     run = subprocess.run([sys.executable, "-c", QUIET], capture_output=True, text=True)
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+
+
+def test_a_broken_image_is_reported_as_before(tmp_path):
+    """The import replaces PIL.Image.open by a function that looks for another library."""
+    part("models")
+    (tmp_path / "broken.png").write_bytes(b"not an image")
+    with pytest.raises(InvalidDataError, match=r"broken\.png"):
+        load_image(tmp_path / "broken.png")
 
 
 def test_one_file_imports_ultralytics():
@@ -634,4 +644,4 @@ def test_one_file_imports_ultralytics():
         assert not any(name.split(".")[0] == "ultralytics" for name in imported), path
         if 'need(f"ultralytics' in text or 'need("ultralytics' in text:
             naming.append(path.name)
-    assert naming == ["yolo.py"]
+    assert naming == ["from_ultralytics.py"]

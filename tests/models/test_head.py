@@ -16,7 +16,7 @@ from tests.models.networks import (
 from torch import nn
 
 from incognita.errors import InvalidDataError
-from incognita.models.wrap_classifier import wrap_classifier
+from incognita.models.classifier import wrap_classifier
 
 
 class Named(dict):
@@ -140,7 +140,7 @@ def test_class_names_decide_between_two_tables():
 
 @pytest.mark.parametrize("form", [lambda a, b: "text", lambda a, b: a.mean(), lambda a, b: (None,)])
 def test_a_network_without_logits_is_refused(form):
-    with pytest.raises(InvalidDataError, match=r"a classifier gives\s+logits \[n, classes\]"):
+    with pytest.raises(InvalidDataError, match=r"Expected logits \[n, classes\]"):
         wrap(Chain(nn.Linear(8, 5), wrap=form), example=torch.zeros(2, 3, 32, 32))
 
 

@@ -90,10 +90,10 @@ def test_submodules_that_give_no_map_are_refused_by_a_sentence():
     with pytest.raises(UnknownNameError, match=r"Did you mean model\.encoder\?"):
         wrapped("detr", latent="model.encodr")
     decoder = wrapped("detr", latent="model.decoder")
-    with pytest.raises(InvalidDataError, match=r"model\.decoder gives \[2, 30, 32\].* on 2 x 3"):
+    with pytest.raises(InvalidDataError, match=r"model\.decoder returns \[2, 30, 32\].* on 2 x 3"):
         decoder.forward(batch("detr"), SIZES, layers=True)
     texts = wrapped("owlv2", latent="owlv2.text_model")
-    with pytest.raises(InvalidDataError, match=r"text_model gives \[3, 4, 16\] for 2 images"):
+    with pytest.raises(InvalidDataError, match=r"text_model returns \[3, 4, 16\] for 2 images"):
         texts.forward(batch("owlv2"), SIZES, layers=True)
     unused = wrapped("owlv2", latent="owlv2.vision_model.encoder.layers", shortcuts=())
     with pytest.raises(InvalidDataError, match="was not called"):

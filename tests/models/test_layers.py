@@ -4,7 +4,7 @@ from tests.models.networks import Chain, ResNet20, seeded
 from torch import nn
 
 from incognita.errors import InvalidDataError, UnknownNameError
-from incognita.models.wrap_classifier import wrap_classifier
+from incognita.models.classifier import wrap_classifier
 
 
 class Wrapper(nn.Module):
@@ -133,7 +133,7 @@ def test_a_misspelled_layer_gets_a_suggestion():
 
 
 def test_a_layer_that_gives_no_map_is_refused():
-    with pytest.raises(InvalidDataError, match=r"Layer 'linear' gives \[2, 10\], but a map is"):
+    with pytest.raises(InvalidDataError, match=r"Layer 'linear' returns \[2, 10\], but a map is"):
         wrap_classifier(ResNet20(n_blocks=1), layers=["linear"])
 
 

@@ -83,5 +83,5 @@ def test_a_view_that_is_not_contiguous_is_read_rightly():
 )
 @pytest.mark.parametrize("preprocess", [Preprocessing(), FromPIL(transforms.ToTensor())])
 def test_anything_but_an_rgb_picture_is_refused(wrong, preprocess):
-    with pytest.raises(InvalidDataError, match="takes uint8 RGB"):
+    with pytest.raises(InvalidDataError, match="Expected a uint8 RGB image"):
         preprocess(wrong)

@@ -15,7 +15,7 @@ from incognita.benchmarks.terra.classes import KNOWN_NAMES, TERRA_CLASSES
 from incognita.benchmarks.terra.datasets import terra_scenes
 from incognita.benchmarks.terra.rendering import RENDERER_VERSION
 from incognita.models.embedded import terra_detector
-from incognita.models.weights_io import read_shipped_weights
+from incognita.models.load import read_shipped_weights
 
 N_SCENES = 60
 

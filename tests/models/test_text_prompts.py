@@ -92,8 +92,8 @@ def test_prompts_that_cannot_be_used_are_refused_by_a_sentence(tmp_path, outside
         "has no tokenizer": (["a cat"], None),
         "'aaaaaaaaaaaaaaa' has 17 tokens": (["a", "a" * 15], tokenizer),
         "begins with token 0": (torch.tensor([[98, 1], [0, 0]]), None),
-        "have shape [2]": (torch.tensor([98, 1]), None),
-        "have pixel_values, but": ({"pixel_values": TOKENS}, None),
+        "prompts of shape [2]": (torch.tensor([98, 1]), None),
+        "got pixel_values": ({"pixel_values": TOKENS}, None),
         "mask of the prompts has shape [3, 3]": (
             {"input_ids": TOKENS, "attention_mask": TOKENS[:, :3]},
             None,
@@ -103,9 +103,9 @@ def test_prompts_that_cannot_be_used_are_refused_by_a_sentence(tmp_path, outside
         with pytest.raises(InvalidDataError) as caught:
             make_prompts(given, by, n_tokens=16)
         assert message in str(caught.value)
-    with pytest.raises(InvalidDataError, match="give class_names or prompts"):
+    with pytest.raises(InvalidDataError, match="pass class_names or prompts"):
         wrapped("owlv2", prompts=None)
-    with pytest.raises(InvalidDataError, match="whose classes are fixed"):
+    with pytest.raises(InvalidDataError, match="are fixed; leave out prompts="):
         wrapped("detr", prompts=TOKENS)
 
 
@@ -123,5 +123,5 @@ def test_a_saved_text_detector_looks_for_the_class_names(family, tmp_path):
     assert detector.class_names == ("b", "c")
     direct = wrap_transformers_detector(module, processor=processor, class_names=("b", "c"))
     assert detector.weights_hash == direct.weights_hash
-    with pytest.raises(InvalidDataError, match="give class_names or prompts"):
+    with pytest.raises(InvalidDataError, match="pass class_names or prompts"):
         load_transformers(str(tmp_path), ModelOptions())

@@ -65,7 +65,7 @@ def call(detector, batch, **options):
 
 @contextmanager
 def settings(network, rules):
-    """Give the network's own attributes the values of rules for a moment."""
+    """Return the network's own attributes the values of rules for a moment."""
     holder = getattr(network, "roi_heads", network)
     before = {name: getattr(holder, name) for name in NAMES.values()}
     for name, value in rules.items():
@@ -173,7 +173,7 @@ def test_confidence_follows_from_the_row_and_the_label(network, detector):
 
 
 def rows_of_library(network, batch):
-    """Give the logits of all anchors or proposals of each image, seen from outside."""
+    """Return the logits of all anchors or proposals of each image, seen from outside."""
     if not hasattr(network, "roi_heads"):
         with watched(network.head) as calls:
             of_library(network, batch)
@@ -219,7 +219,7 @@ def clipped(corners, network, batch):
 
 
 def of_sources(network, batch):
-    """Give box codes and starting boxes of each image, and what makes a box of a code."""
+    """Return box codes and starting boxes of each image, and what makes a box of a code."""
     if hasattr(network, "roi_heads"):
         with watched(network.rpn) as proposed, watched(network.roi_heads.box_predictor) as calls:
             of_library(network, batch)
@@ -593,14 +593,13 @@ def test_names_that_do_not_fit_are_refused():
     with pytest.raises(InvalidDataError) as caught:
         wrap_torchvision_detector(faster, class_names=["a"] * 5)
     assert str(caught.value) == (
-        "5 class names came, but FasterRCNN has 5 labels, of which the first is background; give "
-        "4 names, in their order."
+        "Expected 4 class names, got 5: FasterRCNN has 5 labels, of which the first is background."
     )
     with pytest.raises(InvalidDataError) as caught:
         wrap_torchvision_detector(retina, class_names=["a"] * 3, name="mine")
     assert str(caught.value) == (
-        "3 class names came, but mine has 5 labels, of which the first is a class or unused; give "
-        "4 or 5 names, in their order."
+        "Expected 4 or 5 class names, got 3: mine has 5 labels, of which the first is a class or "
+        "unused."
     )
 
 
@@ -663,14 +662,14 @@ def test_the_hash_sees_settings_that_are_no_weights(network):
 
 
 def test_wrong_counts_and_rules_are_refused(detector, network):
-    with pytest.raises(InvalidDataError, match="1 sizes came for 2 images; give the height"):
+    with pytest.raises(InvalidDataError, match=r"got shape \[2, 3, 70, 90\] and 1 sizes"):
         detector.forward(images(), [(70, 90)])
-    with pytest.raises(InvalidDataError, match=r"no nms_iou, but .* drops overlapping boxes"):
+    with pytest.raises(InvalidDataError, match=r"an nms_iou, because .* runs non-maximum"):
         wrap_torchvision_detector(network, rules=BoxFilter(nms_iou=None))
 
 
 def test_what_is_no_detector_is_refused():
-    with pytest.raises(InvalidDataError, match="A Linear came, but the detectors of torchvision"):
+    with pytest.raises(InvalidDataError, match="SSD of torchvision, got Linear"):
         wrap_torchvision_detector(nn.Linear(2, 2))
 
 
@@ -678,10 +677,10 @@ def test_a_detector_without_the_usual_class_layer_is_refused():
     faster, retina = drawn("faster"), drawn("retinanet")
     faster.roi_heads.box_predictor.naming = faster.roi_heads.box_predictor.cls_score
     del faster.roi_heads.box_predictor.cls_score
-    with pytest.raises(InvalidDataError, match=r"no layer roi_heads.box_predictor.cls_score with"):
+    with pytest.raises(InvalidDataError, match=r"class layer at roi_heads.box_predictor.cls_score"):
         wrap_torchvision_detector(faster)
     retina.head.classification_head.cls_logits = nn.Sequential(nn.Identity())
-    with pytest.raises(InvalidDataError, match=r"no convolution head.classification_head.cls_log"):
+    with pytest.raises(InvalidDataError, match=r"of RetinaNet at head.classification_head.cls_log"):
         wrap_torchvision_detector(retina)
 
 
@@ -728,7 +727,7 @@ def test_a_class_layer_that_is_not_the_last_step_is_no_head():
     detector = wrap_torchvision_detector(with_predictor(temperature=5.0))
     assert detector.heads == ()
     assert detector.head_reason == (
-        "The logits of the box predictor are not what roi_heads.box_predictor.cls_score gives."
+        "The logits of the box predictor are not the output of roi_heads.box_predictor.cls_score."
     )
     assert detector.has_features
     plain = wrap_torchvision_detector(with_predictor(dropout=0.5).train())
@@ -752,7 +751,7 @@ def test_a_class_convolution_with_groups_is_no_head():
     found = call(detector, images()).images[0]
     assert_same(found, of_library(network, images())[0], 0)
     assert (detector.heads, found.features) == ((), None)
-    assert "leaves no patch per place" in detector.head_reason
+    assert "is not linear in a patch per position" in detector.head_reason
     assert not detector.has_features
     assert wrap_torchvision_detector(drawn("retinanet")).has_features
     assert not found.head_index.any()

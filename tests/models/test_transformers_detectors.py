@@ -34,7 +34,7 @@ FAMILIES = pytest.mark.parametrize("family", NETWORKS)
 
 
 def expected(family, threshold, most, **options):
-    """Give the library's boxes, the surest first, those of equal confidence in its order."""
+    """Return the library's boxes, the surest first, those of equal confidence in its order."""
     processor = networks.processor_of(family)
     answers = processor.post_process_object_detection(
         outputs(family), threshold=threshold, target_sizes=SIZES, **options
@@ -244,9 +244,9 @@ def test_names_come_from_the_configuration_and_must_fit():
     module = networks.detr(num_labels=2, id2label={0: "cat", 1: "dog"})
     assert wrapped("detr", module).class_names == ("cat", "dog")
     assert wrapped("detr", module, class_names=["a", "b"]).class_names == ("a", "b")
-    with pytest.raises(InvalidDataError, match="3 class names and 2 logits"):
+    with pytest.raises(InvalidDataError, match="got 3 names and 2 logits"):
         wrapped("detr", module, class_names=["a", "b", "no object"])
-    with pytest.raises(InvalidDataError, match="2 class names and 3 prompts"):
+    with pytest.raises(InvalidDataError, match="got 2 names and 3 prompts"):
         wrapped("owlv2", class_names=["a", "b"])
     assert wrapped("owlv2").class_names == ("class 0", "class 1", "class 2")
 
@@ -265,11 +265,11 @@ def test_rules_are_those_given_and_no_overlap_is_compared():
 
 
 def test_networks_that_cannot_be_wrapped_are_refused_by_a_sentence():
-    with pytest.raises(InvalidDataError, match=r"A Linear came.*DetrForObjectDetection"):
+    with pytest.raises(InvalidDataError, match=r"DetrForObjectDetection.* got Linear"):
         wrap_transformers_detector(nn.Linear(1, 1))
     with pytest.raises(InvalidDataError, match="use_focal_loss = True"):
         wrapped("rt-detr", networks.rt(use_focal_loss=False))
-    with pytest.raises(InvalidDataError, match="came with 1 sizes"):
+    with pytest.raises(InvalidDataError, match="and 1 sizes"):
         wrapped("detr").forward(batch("detr"), SIZES[:1])
 
 
@@ -312,5 +312,5 @@ def test_a_saved_folder_gives_the_same_detector(family, tmp_path):
     stage = "model.backbone.model.encoder.stages.1"
     other = load_transformers(str(tmp_path), ModelOptions(layers=("model.backbone", stage)))
     assert other.layers == ("latent/model.backbone", f"shortcut/{stage}")
-    with pytest.raises(InvalidDataError, match="preprocess was given"):
+    with pytest.raises(InvalidDataError, match="image processor instead of preprocess="):
         load_transformers(str(tmp_path), ModelOptions(preprocess=np.asarray))

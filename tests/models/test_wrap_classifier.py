@@ -11,9 +11,8 @@ from torch import nn
 from torchvision import transforms
 
 from incognita.errors import InvalidDataError, UnknownNameError
-from incognita.models.classifier import Classifier
+from incognita.models.classifier import Classifier, wrap_classifier
 from incognita.models.preprocessing import FromPIL, Preprocessing
-from incognita.models.wrap_classifier import wrap_classifier
 
 
 def batch(n=6, seed=1, side=32):
@@ -154,7 +153,7 @@ def test_numerators_are_recorded():
 def test_wrong_numerators_are_refused():
     with pytest.raises(UnknownNameError, match=r"No submodule is called 'end\.hh'"):
         wrap_classifier(Chain(Quotient()), numerator="end.hh")
-    with pytest.raises(InvalidDataError, match=r"'end.g' gives \[2, 1\], but numerators are"):
+    with pytest.raises(InvalidDataError, match=r"'end.g' returns \[2, 1\], but numerators are"):
         wrap_classifier(Chain(Quotient()), numerator="end.g")
 
 
@@ -164,7 +163,7 @@ def test_classes_have_names_by_default(classifier):
 
 
 def test_a_wrong_number_of_class_names_is_refused():
-    with pytest.raises(InvalidDataError, match="3 class names came, but the network gives 10"):
+    with pytest.raises(InvalidDataError, match="got 3 names for 10 logits"):
         wrap_classifier(ResNet20(n_blocks=1), class_names=["a", "b", "c"])
 
 
@@ -174,7 +173,7 @@ def test_pixels_are_scaled_as_the_preprocessing_says(classifier):
     assert unwrap.pixel_std.tolist() == [1.0, 1.0, 1.0]
     given = wrap_classifier(ResNet20(n_blocks=1), pixel_std=(0.5, 0.5, 0.25))
     assert given.pixel_std.tolist() == [0.5, 0.5, 0.25]
-    with pytest.raises(InvalidDataError, match="pixel_std has 1 values, but the network takes 3"):
+    with pytest.raises(InvalidDataError, match="got 1 for a network with 3 channels"):
         wrap_classifier(ResNet20(n_blocks=1), pixel_std=(0.5,))
 
 

@@ -14,11 +14,10 @@ from torchvision import models
 from torchvision.models.detection import ssdlite320_mobilenet_v3_large
 
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
-from incognita.models.detector import BoxFilter, Detector
+from incognita.models.detector import BoxFilter, Detector, is_detector_network, wrap_detector
 from incognita.models.from_torchvision import classifiers as from_torchvision
-from incognita.models.from_torchvision import load_detectors as torchvision_loading
+from incognita.models.from_torchvision import detectors as torchvision_loading
 from incognita.models.load import load_classifier, load_model
-from incognita.models.wrap_detector import is_detector, wrap_detector
 
 LITE = "ssdlite320_mobilenet_v3_large"
 
@@ -71,9 +70,8 @@ def test_what_a_library_takes_reaches_its_wrapper():
 def test_what_a_library_does_not_take_is_refused():
     with pytest.raises(InvalidDataError) as caught:
         wrap_detector(drawn("faster"), prompts=["a cat"])
-    assert str(caught.value) == (
-        "prompts was given, but detectors of torchvision take none; leave it out."
-    )
+    sentence = "Detectors of torchvision do not take prompts=; leave it out."
+    assert str(caught.value) == sentence
 
 
 def test_a_subclass_of_a_users_own_is_known_by_what_it_inherits():
@@ -82,11 +80,11 @@ def test_a_subclass_of_a_users_own_is_known_by_what_it_inherits():
 
     network = drawn("faster")
     network.__class__ = Mine
-    assert is_detector(network)
-    assert is_detector(nn.DataParallel(network))
+    assert is_detector_network(network)
+    assert is_detector_network(nn.DataParallel(network))
     assert wrap_detector(network).name == "Mine"
-    assert not is_detector(models.resnet18(num_classes=2))
-    assert not is_detector(network.rpn)
+    assert not is_detector_network(models.resnet18(num_classes=2))
+    assert not is_detector_network(network.rpn)
 
 
 @pytest.mark.parametrize(
@@ -97,39 +95,31 @@ def test_a_subclass_of_a_users_own_is_known_by_what_it_inherits():
             "DetrForObjectDetection",
             "from_transformers.detectors:wrap_transformers_",
         ),
-        ("ultralytics", "DetectionModel", "from_ultralytics.detectors:wrap_ultralytics_"),
-        ("ultralytics", "YOLO", "from_ultralytics.detectors:wrap_ultralytics_"),
+        ("ultralytics", "DetectionModel", "from_ultralytics:wrap_ultralytics_"),
+        ("ultralytics", "YOLO", "from_ultralytics:wrap_ultralytics_"),
     ],
 )
 def test_other_libraries_are_told_by_the_name_of_a_class(monkeypatch, library, kind, home):
     """Without importing them: a class of that name stands for theirs."""
     asked = []
 
-    def import_stand_in(place):
-        asked.append(place)
-        return StandIn()
-
-    class StandIn:
-        def __getattr__(self, name):
-            return lambda module, **options: asked.append((name, options)) or finished
+    def resolve_stand_in(place):
+        return lambda module, **options: asked.append((place, options)) or finished
 
     finished = wrap_detector(drawn("faster"))
-    monkeypatch.setattr("incognita.models.wrap_detector.import_module", import_stand_in)
+    monkeypatch.setattr("incognita.models.libraries.resolve_name", resolve_stand_in)
     network = type(kind, (nn.Module,), {"__module__": f"{library}.models.some"})()
-    assert is_detector(network)
+    assert is_detector_network(network)
     detector = wrap_detector(network, class_names=["cat"], latent="encoder", score_threshold=0.3)
-    place, name = home.split(":")
     expected = {"class_names": ["cat"], "name": None, "latent": "encoder", "shortcuts": None}
-    assert asked == [
-        f"incognita.models.{place}", (f"{name}detector", {"rules": None, **expected})
-    ]  # fmt: skip
+    assert asked == [(f"incognita.models.{home}detector", {"rules": None, **expected})]
     assert detector.rules.score_threshold == 0.3
 
 
 def test_a_finished_detector_gets_other_rules_and_nothing_else():
     finished = wrap_detector(drawn("faster"))
     assert wrap_detector(finished, max_per_image=2).rules == BoxFilter(0.05, 2, 0.5)
-    with pytest.raises(InvalidDataError, match="is a finished detector, so class_names cannot be"):
+    with pytest.raises(InvalidDataError, match="already wrapped, so class_names cannot be changed"):
         wrap_detector(finished, class_names=["cat"])
 
 
@@ -137,15 +127,19 @@ def test_a_finished_detector_gets_other_rules_and_nothing_else():
 def test_anything_else_is_told_what_there_is(outside_tests, thing):
     with pytest.raises(InvalidDataError) as caught:
         wrap_detector(thing)
-    assert str(caught.value).startswith(f"A {type(thing).__name__} came, but detectors are those")
-    assert str(caught.value).endswith("what incognita.models.detector.Detector asks for.")
+    assert str(caught.value) == (
+        f"Expected a detector, got {type(thing).__name__}. Supported detectors are those of "
+        "torchvision (Faster R-CNN, RetinaNet, FCOS, SSD), transformers (DETR, Deformable DETR, "
+        "RT-DETR, OWL-ViT, OWLv2), ultralytics (YOLO); for any other network implement "
+        "incognita.models.detector.Detector."
+    )
 
 
 def test_looking_for_a_library_imports_none():
     code = (
         "import sys, torch\n"
-        "from incognita.models.wrap_detector import is_detector\n"
-        "is_detector(torch.nn.Linear(2, 2))\n"
+        "from incognita.models.detector import is_detector_network\n"
+        "is_detector_network(torch.nn.Linear(2, 2))\n"
         "print(*{'torchvision', 'transformers', 'ultralytics'} & set(sys.modules))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -166,7 +160,7 @@ def folder(tmp_path):
             from torchvision.models.detection import FasterRCNN
             from torchvision.models.detection.anchor_utils import AnchorGenerator
             from torchvision.ops import MultiScaleRoIAlign
-            from incognita.models.wrap_detector import wrap_detector
+            from incognita.models.detector import wrap_detector
 
             class Backbone(nn.Module):
                 out_channels = 8
@@ -209,7 +203,7 @@ def test_layers_of_a_detector_are_given_with_that_of_lard_first(folder):
     layers = ["backbone.conv", "backbone"]
     detector = load_model(f"{folder}/model.py:build", layers=layers)
     assert detector.layers == ("latent/backbone.conv", "shortcut/backbone")
-    with pytest.raises(InvalidDataError, match="finished detector, so layers cannot be set from"):
+    with pytest.raises(InvalidDataError, match="a wrapped detector, so layers cannot be changed"):
         load_model(f"{folder}/model.py:adapter", layers=layers)
 
 
@@ -245,7 +239,9 @@ def test_weights_go_into_a_detector_of_a_file(folder):
 
 
 def test_a_detector_is_refused_where_a_classifier_is_needed(folder):
-    with pytest.raises(InvalidDataError, match=r"model.py:build is a detector, but a classifier"):
+    with pytest.raises(
+        InvalidDataError, match=r"Expected a classifier, but .*:build is a detector"
+    ):
         load_classifier(f"{folder}/model.py:build")
 
 
@@ -264,7 +260,7 @@ def test_a_file_decides_the_number_of_classes_of_a_named_detector(lite, tmp_path
 
 def test_cached_weights_of_a_named_detector_bring_its_class_names(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
-    with pytest.raises(MissingDataError, match="nothing is downloaded; give a file with --weights"):
+    with pytest.raises(MissingDataError, match="nothing is downloaded; pass a file with --weights"):
         load_model(f"torchvision:{LITE}")
     network = ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None)
     (tmp_path / "checkpoints").mkdir()

@@ -151,7 +151,7 @@ def batch(family):
 
 @functools.cache
 def outputs(family):
-    """Give what the network gave when the detector called it."""
+    """Return what the network gave when the detector called it."""
     given = []
     watch = network(family).register_forward_hook(lambda _, args, output: given.append(output))
     found.__wrapped__(family)

@@ -1,4 +1,7 @@
-"""Short texts that change whenever a network or a preprocessing function could act differently."""
+"""Fingerprints of networks and preprocessing, and what an adapter needs to be pickled.
+
+A fingerprint is a short text that changes whenever the outputs could.
+"""
 
 import dis
 import functools
@@ -7,14 +10,14 @@ import inspect
 import pickle
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -22,15 +25,16 @@ import torch
 from torch import Tensor, nn
 
 from incognita.errors import InvalidDataError, MissingDataError
+from incognita.models.libraries import LIBRARIES
 from incognita.models.preprocessing import FromPIL, Preprocessing
 
 
 @contextmanager
 def importable(path: Path | None) -> Iterator[ModuleType | None]:
-    """Import a file for the time being; files beside it can be imported while this lasts.
+    """Import a file; within the context, files of its folder can be imported too.
 
-    The module stays known under a private name made of its path, as pickled objects of its classes
-    need it; the search path is left as it was.
+    The module stays in `sys.modules` under a private name made of its path, because pickled objects
+    of its classes need it; the search path is restored.
     """
     if path is None:
         yield None
@@ -51,7 +55,7 @@ def _imported(path: Path) -> ModuleType:
         return sys.modules[name]
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise InvalidDataError(f"{path} is no Python file; name one that ends in .py.")
+        raise InvalidDataError(f"Expected a Python file that ends in .py, got {path}.")
     module = module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -64,40 +68,58 @@ def _imported(path: Path) -> ModuleType:
     return module
 
 
-# of adapters of the user's own; by class, because other rules make another object
+# files of adapters that users write; by class, because with_filter makes new objects
 _SOURCES: WeakKeyDictionary[type, Path] = WeakKeyDictionary()
 
 
-class PicklableAdapter:
-    """What an adapter inherits so that worker processes can have it.
+AdapterT = TypeVar("AdapterT", bound="PicklableAdapter")
 
-    `source` is the file of the user that its network comes from, which a worker must import first.
+
+class PicklableAdapter:
+    """Base class of adapters: moves the network, and can be sent to worker processes.
+
+    `source` is the user's file that defines the network, which a worker must import first.
     """
 
     name: str
+    module: nn.Module
+    class_names: Sequence[str]
+    pixel_std: Tensor
     source: Path | None
 
+    def to(
+        self: AdapterT, device: str | torch.device | None = None, dtype: torch.dtype | None = None
+    ) -> AdapterT:
+        """Move the network to a device or a floating type, in place."""
+        self.module.to(device=device, dtype=dtype)
+        self.pixel_std = self.pixel_std.to(device=device)
+        return self
+
+    def __repr__(self) -> str:
+        """Show one line, without the network."""
+        return f"{type(self).__name__}({self.name}, {len(self.class_names)} classes)"
+
     def __deepcopy__(self, memo: dict[int, Any]) -> "PicklableAdapter":
-        """Copy within this process, where a lambda as preprocessing is no hindrance."""
+        """Copy within this process, where preprocessing may be a lambda."""
         copy = object.__new__(type(self))
         memo[id(self)] = copy
         copy.__dict__.update(deepcopy(self.__dict__, memo))
         return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle together with the file that defines the network."""
+        """Pickle together with the path of the file that defines the network."""
         try:
-            # the class too: it may stand in the file that must be imported before
+            # with the class: it may be defined in the file that must be imported first
             return _unpickled, (self.source, pickle.dumps((type(self), self.__dict__)))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InvalidDataError(
                 f"{self.name} cannot be sent to another process ({error}); define its network and "
-                f"preprocessing at the top of a file, not in a function or as a lambda."
+                f"preprocessing at the top level of a file, not in a function or as a lambda."
             ) from error
 
 
 def note_source(model: object, path: Path) -> None:
-    """Remember the file of the user that a model comes from."""
+    """Remember the user's file that a model is loaded from."""
     if isinstance(model, PicklableAdapter):
         model.source = path
     else:
@@ -105,7 +127,7 @@ def note_source(model: object, path: Path) -> None:
 
 
 def source_of(model: object) -> Path | None:
-    """Give the file that another process must import before it can have the model, if any."""
+    """Return the file that another process must import before it can load the model, if any."""
     return model.source if isinstance(model, PicklableAdapter) else _SOURCES.get(type(model))
 
 
@@ -117,19 +139,19 @@ def _unpickled(source: Path | None, state: bytes) -> PicklableAdapter:
     return adapter
 
 
-# code of these changes with a version, not with an edit of the user
-_LIBRARIES = {"torch", "torchvision", "timm", "transformers", "ultralytics"}
-_LIBRARIES |= {"incognita", "builtins", "numpy"}
+# packages whose code changes with a version, not with an edit of the user
+_PACKAGES = {"torch", "numpy", "builtins", "incognita"}
+_PACKAGES |= {library.prefix for library in LIBRARIES}
 _BOOKKEEPING = set(vars(nn.Module()))
 
 
 def hash_weights(module: nn.Module) -> str:
-    """Give the sha256 of a network: names, types, shapes and bytes of parameters and buffers.
+    """Compute the sha256 of a network: names, types, shapes and bytes of parameters and buffers.
 
-    The structure that `repr` shows, and of classes of the user's own the code and the plain
-    attributes count too: two networks that share all weights and differ in a stride or a
-    temperature are different models. What `forward` itself sets (a counter, a cache) does not.
-    Reads the memory of the tensors in place, about a second per 1.5 GB.
+    The structure shown by `repr` is included, and for classes defined by the user their code and
+    plain attributes: two networks with equal weights that differ in a stride or a temperature are
+    different models. Attributes that `forward` sets (a counter, a cache) are not. The memory of
+    the tensors is read in place.
 
     >>> layer = nn.Linear(2, 2)
     >>> before = hash_weights(layer)
@@ -141,12 +163,12 @@ def hash_weights(module: nn.Module) -> str:
 
 
 def describe_callable(function: Callable[..., Any]) -> str:
-    """Name a callable and what it depends on, for the key of stored outputs.
+    """Return the name of a callable and a hash of what it depends on, for keys of stored outputs.
 
-    `Preprocessing` is its own description. Of anything else: the qualified name and a hash of its
-    bytecode, defaults, closure, and the globals it reads, followed into functions of the same
-    file; of an object, its class and attributes. What a function reads from a file or asks of
-    another library when it is called cannot be seen.
+    A `Preprocessing` is described by its repr; any other callable by its qualified name and a hash
+    of its bytecode, defaults, closure and the globals it reads, followed into functions of the same
+    file; an object by its class and attributes. Files that a function reads and calls into other
+    libraries are not followed.
 
     >>> describe_callable(Preprocessing(size=32)).startswith("Preprocessing(size=32, crop=None")
     True
@@ -166,12 +188,12 @@ def describe_callable(function: Callable[..., Any]) -> str:
 
 def _hash_module(module: nn.Module, seen: set[int]) -> str:
     digest = hashlib.sha256(_without_addresses(repr(module)).encode())
-    seen |= {id(each) for each in module.modules()}  # an attribute may lead back to them
-    for kind in sorted({type(each) for each in module.modules()}, key=lambda kind: kind.__name__):
-        if _root(kind) not in _LIBRARIES:
+    seen |= {id(part) for part in module.modules()}  # an attribute may lead back to them
+    for kind in sorted({type(part) for part in module.modules()}, key=lambda kind: kind.__name__):
+        if _root(kind) not in _PACKAGES:
             digest.update(_describe(kind, seen).encode())
-    for name, each in module.named_modules():
-        if settings := _settings(each):
+    for name, part in module.named_modules():
+        if settings := _settings(part):
             digest.update(f"{name} {_describe(settings, seen)};".encode())
     for name, tensor in _tensors(module):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)};".encode())
@@ -186,13 +208,13 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _settings(module: nn.Module) -> dict[str, Any]:
-    """Give the plain attributes of a module of the user's own, and `forward` if it was replaced.
+    """Return the plain attributes of a module defined by the user, and `forward` if replaced.
 
-    Left out is what a call changes: what the code behind `forward` sets, and private containers,
-    which it may fill.
+    Attributes that a call may change are left out: those that `forward` or a method it calls sets,
+    and private containers.
     """
     attributes = {k: v for k, v in vars(module).items() if k not in _BOOKKEEPING}
-    if _root(type(module)) in _LIBRARIES:
+    if _root(type(module)) in _PACKAGES:
         return {name: value for name, value in attributes.items() if name == "forward"}
     changing = _set_behind("forward", type(module), set())
     return {
@@ -204,7 +226,7 @@ def _settings(module: nn.Module) -> dict[str, Any]:
 
 
 def _set_behind(name: str, kind: type, visited: set[str]) -> set[str]:
-    """Give the attributes that a method sets, itself or through other methods of its class."""
+    """Return the attributes that a method sets, itself or through other methods of its class."""
     method = inspect.unwrap(getattr(kind, name, None))  # type: ignore[arg-type]
     if name in visited or not isinstance(method, FunctionType):
         return set()
@@ -214,8 +236,8 @@ def _set_behind(name: str, kind: type, visited: set[str]) -> set[str]:
 
 
 def _stored_names(code: CodeType) -> set[str]:
-    inner = (_stored_names(each) for each in code.co_consts if isinstance(each, CodeType))
-    own = {each.argval for each in dis.get_instructions(code) if each.opname == "STORE_ATTR"}
+    inner = (_stored_names(value) for value in code.co_consts if isinstance(value, CodeType))
+    own = {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
     return own.union(*inner)
 
 
@@ -225,9 +247,9 @@ def _bytes_of(tensor: Tensor) -> Any:
 
 
 def _describe(value: Any, seen: set[int]) -> str:
-    """Write a value so that equal values give equal texts, in every process.
+    """Return a text that is equal for equal values in every process.
 
-    Functions, classes and objects are followed once each: they may hold each other.
+    Every function, class and object is followed only once, because they may refer to each other.
     """
     if isinstance(value, Tensor):
         data = _bytes_of(value) if value.numel() else b""
@@ -239,9 +261,9 @@ def _describe(value: Any, seen: set[int]) -> str:
         pairs = (f"{_describe(k, seen)}:{_describe(v, seen)}" for k, v in value.items())
         return f"{{{','.join(sorted(pairs))}}}"
     if isinstance(value, set | frozenset):  # their order differs from process to process
-        return f"{{{','.join(sorted(_describe(each, seen) for each in value))}}}"
+        return f"{{{','.join(sorted(_describe(item, seen) for item in value))}}}"
     if isinstance(value, list | tuple):
-        return f"({','.join(_describe(each, seen) for each in value)})"
+        return f"({','.join(_describe(item, seen) for item in value)})"
     if isinstance(value, CodeType):
         parts = value.co_code.hex(), value.co_names, value.co_varnames, value.co_consts
         return _describe(parts, seen)
@@ -271,7 +293,7 @@ def _describe_object(value: Any, seen: set[int]) -> str:
 
 def _describe_function(function: FunctionType, seen: set[int]) -> str:
     held = _closed_over(function), function.__defaults__, function.__kwdefaults__
-    if _root(function) in _LIBRARIES:
+    if _root(function) in _PACKAGES:
         return f"{function.__module__}.{function.__qualname__}{_describe(held, seen)}"
     read = {
         name: function.__globals__[name]
@@ -286,19 +308,19 @@ def _closed_over(function: FunctionType) -> list[Any]:
     for cell in function.__closure__ or ():
         try:
             values.append(cell.cell_contents)
-        except ValueError:  # not set yet, as in a function that is being defined
+        except ValueError:  # empty: the function is being defined
             values.append(None)
     return values
 
 
 def _describe_class(kind: type, seen: set[int]) -> str:
-    if _root(kind) in _LIBRARIES:
+    if _root(kind) in _PACKAGES:
         return f"{kind.__module__}.{kind.__qualname__}"
     own = {
         key: value
-        for each in reversed(kind.__mro__)
-        if _root(each) not in _LIBRARIES
-        for key, value in vars(each).items()
+        for base in reversed(kind.__mro__)
+        if _root(base) not in _PACKAGES
+        for key, value in vars(base).items()
         if isinstance(value, FunctionType | bool | int | float | str | tuple)
     }
     for bookkeeping in ("__module__", "__doc__", "__firstlineno__"):
@@ -307,7 +329,7 @@ def _describe_class(kind: type, seen: set[int]) -> str:
 
 
 def _names_in(code: CodeType) -> set[str]:
-    inner = (_names_in(each) for each in code.co_consts if isinstance(each, CodeType))
+    inner = (_names_in(value) for value in code.co_consts if isinstance(value, CodeType))
     return set(code.co_names).union(*inner)
 
 

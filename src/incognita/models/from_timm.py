@@ -1,4 +1,4 @@
-"""Classifiers of timm, each with the preprocessing of its own configuration."""
+"""Classifiers of timm by name, with the preprocessing of their configuration."""
 
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 from incognita.errors import InvalidDataError, MissingDataError, unknown_name
-from incognita.models.load import ModelOptions
+from incognita.models.classifier import WrappedClassifier, wrap_classifier
+from incognita.models.load import ModelOptions, load_weights, read_weights
 from incognita.models.preprocessing import FromPIL, Preprocessing
-from incognita.models.weights_io import load_weights, read_weights
-from incognita.models.wrap_classifier import WrappedClassifier, wrap_classifier
 from incognita.registry import need
 
 timm = need("timm", extra="timm")
@@ -22,10 +21,10 @@ _HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 def load_timm(name: str, options: ModelOptions) -> WrappedClassifier:
-    """Make a classifier from a name such as `resnet18.a1_in1k`.
+    """Load a classifier by a name such as `resnet18.a1_in1k`.
 
-    Without a weights file the published weights are used if the cache of the Hugging Face hub or
-    of torch has them.
+    Without a weights file the published weights are read from the cache of the Hugging Face hub
+    or of torch.
     """
     names = timm.list_pretrained() if "." in name else timm.list_models()
     if name not in names:
@@ -41,23 +40,23 @@ def load_timm(name: str, options: ModelOptions) -> WrappedClassifier:
 def wrap_timm(
     module: nn.Module, options: ModelOptions = _NO_OPTIONS, *, name: str | None = None
 ) -> WrappedClassifier:
-    """Make a classifier of a timm network, with its own preprocessing and class names."""
+    """Wrap a timm network as a classifier, with its preprocessing and class names."""
     if module.num_classes == 0:
         raise InvalidDataError(
-            f"{name or 'This network of timm'} has no classes, only features; put a linear probe "
-            f"on it with incognita.models.from_transformers.linear_probe.dinov2_probe."
+            f"{name or 'This network of timm'} has no classes, only features; add a linear probe "
+            f"with incognita.models.from_transformers.classifiers.dinov2_probe."
         )
     return wrap_classifier(
         module,
         preprocess=options.preprocess or preprocessing_of(module),
-        class_names=options.class_names or _class_names(module),
+        class_names=options.class_names or _configured_names(module),
         layers=options.layers,
         name=name,
     )
 
 
 def preprocessing_of(module: nn.Module) -> Preprocessing | FromPIL:
-    """Give what timm does to images for this network when it evaluates."""
+    """Return the preprocessing that timm uses to evaluate this network."""
     config = data.resolve_model_data_config(module)
     _, height, width = config["input_size"]
     is_plain = config["interpolation"] != "random" and config["input_size"][0] == 3
@@ -77,10 +76,10 @@ def _pretrained(name: str) -> nn.Module:
     file = _cached_file(timm.get_pretrained_cfg(name))
     if file is None:
         raise MissingDataError(
-            f"The weights of timm:{name} are in no local cache, and nothing is downloaded; "
-            f"give a file with --weights FILE, or fill the cache of the Hugging Face hub first."
+            f"The weights of timm:{name} are not in a local cache, and nothing is downloaded; "
+            f"pass a file with --weights FILE, or fill the cache of the Hugging Face hub first."
         )
-    # a file named in the configuration comes before every address, so no network is asked
+    # a file in the configuration takes precedence over URLs, so nothing is downloaded
     network: nn.Module = timm.create_model(
         name, pretrained=True, pretrained_cfg_overlay={"file": str(file)}
     )
@@ -104,17 +103,17 @@ def _cached_file(config: Any) -> Path | None:
 
 
 def _n_classes(name: str, path: Path) -> dict[str, int]:
-    """Read the number of classes off the head in the weights file."""
+    """Read the number of classes from the head in the weights file."""
     head = getattr(timm.get_pretrained_cfg(name), "classifier", None)
     weight = read_weights(path).get(f"{head}.weight") if isinstance(head, str) else None
     return {} if weight is None else {"num_classes": len(weight)}
 
 
-def _class_names(module: nn.Module) -> tuple[str, ...] | None:
+def _configured_names(module: nn.Module) -> tuple[str, ...] | None:
     config = getattr(module, "pretrained_cfg", {})
     if config.get("label_names") and len(config["label_names"]) == module.num_classes:
         return tuple(config["label_names"])
-    # one thousand classes of one's own are not ImageNet's, but nobody can tell them apart here
+    # a network with another thousand classes cannot be told apart from ImageNet here
     subset = data.infer_imagenet_subset(module) if config.get("num_classes") == 1000 else None
     if subset is None or module.num_classes != config["num_classes"]:
         return None

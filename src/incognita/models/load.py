@@ -1,26 +1,35 @@
-"""From what people type behind `--model` to a classifier or a detector."""
+"""Loads models by the name behind `--model`, and weights from disk into networks."""
 
-from collections.abc import Callable, Sequence
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from incognita.errors import IncognitaError, InvalidDataError, unknown_name
+from incognita.errors import IncognitaError, InvalidDataError, MissingDataError, unknown_name
 from incognita.models import MODELS
-from incognita.models.classifier import Classifier
-from incognita.models.detector import Detector
+from incognita.models.classifier import Classifier, wrap_classifier
+from incognita.models.detector import Detector, is_detector_network, wrap_detector
 from incognita.models.fingerprints import importable, note_source
-from incognita.models.weights_io import load_weights
-from incognita.models.wrap_classifier import wrap_classifier
-from incognita.models.wrap_detector import is_detector, wrap_detector
+from incognita.models.libraries import LIBRARIES
+from incognita.shapes import Float
+
+WEIGHTS_FOLDER = Path(__file__).parent / "weights"
+
+_STATE_KEYS = ("state_dict", "model_state_dict", "model", "net")
+_PREFIXES = ("module.", "_orig_mod.")  # added by replicas and compilation
+_LONGEST_REASON = 120
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What `load_model` was told; None leaves it to the model (see there)."""
+    """Options of `load_model`, described there; None means the default of the model."""
 
     weights: Path | None = None
     class_names: tuple[str, ...] | None = None
@@ -30,21 +39,13 @@ class ModelOptions:
 
     @property
     def latent(self) -> str | None:
-        """The layer of a detector that LaRD reads: the first."""
+        """The layer of a detector that LaRD reads: the first of `layers`."""
         return self.layers[0] if self.layers else None
 
     @property
     def shortcuts(self) -> tuple[str, ...] | None:
-        """The layers of a detector that SAFE reads: those behind the first."""
+        """The layers of a detector that SAFE reads: all but the first of `layers`."""
         return (self.layers or ())[1:] or None
-
-
-_LIBRARIES = {
-    "timm": "incognita.models.from_timm:load_timm",
-    "torchvision": "incognita.models.from_torchvision.classifiers:load_torchvision",
-    "transformers": "incognita.models.from_transformers.classifiers:load_transformers",
-    "ultralytics": "incognita.models.from_ultralytics.detectors:load_ultralytics_detector",
-}
 
 
 def load_model(
@@ -56,22 +57,21 @@ def load_model(
     layers: Sequence[str] | None = None,
     example: Tensor | None = None,
 ) -> Classifier | Detector:
-    """Make a model from a text; nothing is downloaded. Its network is in evaluation mode.
+    """Load a model by name, in evaluation mode. Nothing is downloaded.
 
     Args:
-        spec: `path/to/file.py:function` (the function takes nothing and gives a network, or a
-            finished classifier or detector), `timm:resnet18.a1_in1k`, `torchvision:resnet18`,
+        spec: `path/to/file.py:function` (a function without arguments that returns a network, or a
+            wrapped classifier or detector), `timm:resnet18.a1_in1k`, `torchvision:resnet18`,
             `torchvision:resnet18.IMAGENET1K_V1` or `torchvision:fasterrcnn_resnet50_fpn`,
-            `transformers:FOLDER`, `ultralytics:FILE.pt`, or a model of ours such as
+            `transformers:FOLDER`, `ultralytics:FILE.pt`, or an embedded model such as
             `terra:classifier` and `terra:detector`.
         weights: A .safetensors, .pt or .pth file; for a backbone of transformers, its linear probe.
-        class_names: One per class; those the model comes with by default. A finished model keeps
-            its own.
-        preprocess: Instead of the preprocessing the model comes with.
-        layers: Instead of the layers found automatically; for a detector the one that LaRD reads,
+        class_names: One per class; those of the model by default. A wrapped model keeps its own.
+        preprocess: Replaces the preprocessing of the model.
+        layers: Replaces the layers found automatically; for a detector the one that LaRD reads,
             then those that SAFE reads.
-        example: A preprocessed batch for a bare network that takes no picture of a usual size; all
-            others know what they take.
+        example: A preprocessed batch, for a bare network that does not accept images of a common
+            size.
     """
     options = ModelOptions(
         None if weights is None else Path(weights),
@@ -88,12 +88,12 @@ def load_model(
 def load_classifier(
     spec: str, *, weights: str | Path | None = None, example: Tensor | None = None
 ) -> Classifier:
-    """Make a classifier from a text, as `load_model` does, and refuse a detector."""
+    """Load a classifier as `load_model` does; raise if the name stands for a detector."""
     model = load_model(spec, weights=weights, example=example)
     if isinstance(model, Detector):
         raise InvalidDataError(
-            f"{spec} is a detector, but a classifier is needed here; give one, or a benchmark for "
-            f"detectors."
+            f"Expected a classifier, but {spec} is a detector; name a classifier, or choose a "
+            f"benchmark for detectors."
         )
     return model
 
@@ -101,27 +101,23 @@ def load_classifier(
 def _loaded(spec: str, options: ModelOptions) -> Classifier | Detector:
     if spec in MODELS.homes:
         return _finished(MODELS.get(spec)(), spec, options)
-    family, _, rest = spec.partition(":")
-    if family in _LIBRARIES and rest:
-        return _from_library(family, rest, options)
+    libraries = {library.prefix: library for library in LIBRARIES}
+    prefix, _, name = spec.partition(":")
+    if prefix in libraries and name:
+        model: Classifier | Detector = libraries[prefix].loader()(name, options)
+        return model
     path, _, function = spec.rpartition(":")
     if not path.endswith(".py"):
-        raise unknown_name("model", spec, [*MODELS.homes, *(f"{each}:…" for each in _LIBRARIES)])
+        raise unknown_name("model", spec, [*MODELS.homes, *(f"{key}:…" for key in libraries)])
     return _from_file(Path(path).resolve(), function, options)
-
-
-def _from_library(family: str, rest: str, options: ModelOptions) -> Classifier | Detector:
-    home, _, attribute = _LIBRARIES[family].partition(":")
-    model: Classifier | Detector = getattr(import_module(home), attribute)(rest, options)
-    return model
 
 
 def _from_file(path: Path, function: str, options: ModelOptions) -> Classifier | Detector:
     with importable(path) as module:
         functions = {
-            name: each
-            for name, each in vars(module).items()
-            if callable(each) and not name.startswith("_")
+            name: value
+            for name, value in vars(module).items()
+            if callable(value) and not name.startswith("_")
         }
         if function not in functions:
             raise unknown_name(f"function of {path.name}", function, functions)
@@ -134,18 +130,18 @@ def _from_file(path: Path, function: str, options: ModelOptions) -> Classifier |
 def _called(function: Callable[[], Any], name: str, path: Path) -> Any:
     try:
         return function()
-    except IncognitaError:  # says it all
+    except IncognitaError:
         raise
     except Exception as error:
         problem = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
         raise InvalidDataError(
-            f"{name}() of {path} failed with {problem}; it is called without arguments and gives "
-            f"a network."
+            f"{name}() of {path} failed with {problem}; it is called without arguments and must "
+            f"return a network."
         ) from error
 
 
 def _finished(made: Any, name: str, options: ModelOptions) -> Classifier | Detector:
-    """Put weights into what a function gave, and wrap it where it is a bare network."""
+    """Load the weights into the result of a function, and wrap it if it is a bare network."""
     network = getattr(made, "module", None) if not isinstance(made, nn.Module) else made
     if options.weights is not None and isinstance(network, nn.Module):
         load_weights(network, options.weights)
@@ -153,21 +149,21 @@ def _finished(made: Any, name: str, options: ModelOptions) -> Classifier | Detec
         return _wrapped(made, name, options)
     if not isinstance(made, Classifier | Detector):
         raise InvalidDataError(
-            f"{name}() gave a {type(made).__name__}, but a model is a torch.nn.Module or what "
-            f"wrap_classifier or wrap_detector gives; return one of these."
+            f"Expected {name}() to return a torch.nn.Module or the result of wrap_classifier or "
+            f"wrap_detector, got {type(made).__name__}."
         )
-    given = [each for each in ("preprocess", "layers") if getattr(options, each)]
+    given = [option for option in ("preprocess", "layers") if getattr(options, option)]
     if given:
         kind = "classifier" if isinstance(made, Classifier) else "detector"
         raise InvalidDataError(
-            f"{name}() gives a finished {kind}, so {given[0]} cannot be set from outside; set it "
-            f"in wrap_{kind} there."
+            f"{name}() returns a wrapped {kind}, so {given[0]} cannot be changed; pass it to "
+            f"wrap_{kind} there."
         )
     return made
 
 
 def _wrapped(network: nn.Module, name: str, options: ModelOptions) -> Classifier | Detector:
-    if is_detector(network):
+    if is_detector_network(network):
         return wrap_detector(
             network,
             class_names=options.class_names,
@@ -184,3 +180,139 @@ def _wrapped(network: nn.Module, name: str, options: ModelOptions) -> Classifier
         name=name,
         example=options.example,
     )
+
+
+# weights on disk ------------------------------------------------------------------------------
+
+
+def read_weights(path: str | Path) -> dict[str, Tensor]:
+    """Read named tensors, without the prefixes that replicas and compilation add."""
+    path = Path(path)
+    if not path.is_file():
+        raise MissingDataError(f"There is no weights file at {path}; check the path.")
+    content = _safetensors(path) if path.suffix == ".safetensors" else _pickled(path)
+    key = next((key for key in _STATE_KEYS if isinstance(content.get(key), Mapping)), None)
+    found = content if key is None else content[key]
+    weights = {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
+    if not weights:
+        raise InvalidDataError(
+            f"{path} holds no named tensors; save the network's state_dict() there."
+        )
+    for prefix in _PREFIXES:
+        if all(name.startswith(prefix) for name in weights):
+            weights = {name.removeprefix(prefix): value for name, value in weights.items()}
+    return weights
+
+
+def load_weights(module: nn.Module, path: str | Path) -> None:
+    """Copy the weights of a file into a network, in the floating type of the network."""
+    weights = read_weights(path)
+    own = module.state_dict()
+    missing = [name for name in own if name not in weights and not _is_counter(name)]
+    unexpected = [name for name in weights if name not in own]
+    if missing or unexpected:
+        raise InvalidDataError(
+            f"The weights of {path} do not fit the network: {_first('missing', missing)}, "
+            f"{_first('unexpected', unexpected)}; use the network they were trained with."
+        )
+    for name, value in weights.items():
+        if own[name].shape != value.shape:
+            raise InvalidDataError(
+                f"{name} has shape {list(value.shape)} in {path}, but {list(own[name].shape)} in "
+                f"the network; use the network the weights were trained with."
+            )
+    module.load_state_dict(weights, strict=False)
+
+
+def _first(what: str, names: list[str]) -> str:
+    if not names:
+        return f"nothing {what}"
+    return f"{len(names)} {what} (first {', '.join(names[:3])})"
+
+
+def _safetensors(path: Path) -> dict[str, Any]:
+    try:
+        return dict(load_file(path))
+    except SafetensorError as error:
+        raise InvalidDataError(
+            f"{path} is not a safetensors file: {error}; save it again."
+        ) from error
+
+
+def _pickled(path: Path) -> Mapping[str, Any]:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # the unpickler raises anything on a damaged file
+        raise InvalidDataError(
+            f"{path} could not be read as plain weights ({_reason(error)}); save the network's "
+            f"state_dict() or a safetensors file, because pickled objects are not loaded."
+        ) from error
+    if not isinstance(content, Mapping):
+        raise InvalidDataError(
+            f"{path} holds a {type(content).__name__}, not named tensors; save the network's "
+            f"state_dict() there."
+        )
+    return content
+
+
+def _reason(error: Exception) -> str:
+    """Shorten the message of torch, which is colored and lists its own options."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    if found := re.search(r"Unsupported global: GLOBAL (\S+)", plain):
+        return f"it holds a {found[1]}"
+    first = re.split(r"\.\s|\n", plain)[0][:_LONGEST_REASON].rstrip(".")
+    return f"{type(error).__name__}: {first}".removesuffix(": ")
+
+
+# weights that ship with incognita -------------------------------------------------------------
+
+
+class WeightFile(NamedTuple):
+    """Content of a weights file: tensors in single precision, class names and metadata."""
+
+    tensors: Mapping[str, Float[Tensor, "..."]]
+    class_names: tuple[str, ...]
+    metadata: Mapping[str, str]
+
+    @property
+    def accuracy(self) -> float:
+        """The share of test images classified correctly, as measured after training."""
+        return float(self.metadata["accuracy"])
+
+
+def read_shipped_weights(path: Path) -> WeightFile:
+    """Read a weights file; its metadata is text that the training script wrote."""
+    if not path.is_file():
+        raise MissingDataError(
+            f"There are no weights at {path}; reinstall incognita, or train them with the script "
+            f"in studies/."
+        )
+    with safe_open(path, framework="pt") as file:
+        metadata = dict(file.metadata())
+        tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
+    return WeightFile(tensors, tuple(json.loads(metadata.pop("class_names"))), metadata)
+
+
+def load_shipped_weights(network: nn.Module, weights: WeightFile) -> None:
+    """Load these weights into a network; only the counters of batch norm may be missing."""
+    counters = {name: value for name, value in network.state_dict().items() if _is_counter(name)}
+    network.load_state_dict({**counters, **weights.tensors})
+
+
+def save_shipped_weights(
+    path: Path, network: nn.Module, *, class_names: Sequence[str], metadata: Mapping[str, str]
+) -> None:
+    """Save the weights of a network in half precision, with class names and metadata."""
+    tensors = {
+        name: value.half().cpu().contiguous()
+        for name, value in network.state_dict().items()
+        if not _is_counter(name)
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path, metadata={"class_names": json.dumps(list(class_names)), **metadata})
+    path.chmod(0o644)  # safetensors makes files readable by the owner only
+
+
+def _is_counter(name: str) -> bool:
+    """Return whether a tensor only counts the batches of batch norm, which inference ignores."""
+    return name.endswith("num_batches_tracked")

@@ -1,4 +1,4 @@
-"""From a uint8 image to what a network takes: resize, crop, divide by 255, normalize."""
+"""Preprocessing of uint8 images: resize, crop, divide by 255, normalize."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "ham
 class Preprocessing:
     """Resize, crop the center, divide by 255, normalize: the same floats as torchvision on PIL.
 
-    Its repr is the `preprocessing` of a classifier, so it names every value that changes a pixel.
-    A step that would change nothing is left out: a 32 x 32 image for a 32 x 32 network never
-    becomes a PIL image.
+    Its repr is the `preprocessing` of a classifier, so it includes every value that changes a
+    pixel. Steps without effect are skipped: a 32 x 32 image for a 32 x 32 network is never
+    converted to a PIL image.
 
     Args:
-        size: What the shorter side becomes, or (height, width); None keeps the size.
-        crop: Side or (height, width) of the crop; a smaller image gets a black border, as in
-            torchvision. None keeps everything.
-        mean: What is subtracted from pixels between 0 and 1, per channel.
-        std: What they are then divided by, per channel.
-        interpolation: A filter of PIL, which smooths before it shrinks (antialiasing).
+        size: Length of the shorter side, or (height, width); None keeps the size.
+        crop: Side or (height, width) of the center crop; a smaller image gets a black border, as
+            in torchvision. None keeps the whole image.
+        mean: Subtracted from pixels between 0 and 1, per channel.
+        std: Divides the pixels after that, per channel.
+        interpolation: A filter of PIL, with antialiasing.
         crop_corner: Where the crop begins if the center lies between two pixels: at the nearest
-            even one (torchvision, timm) or the smaller one (transformers).
+            even pixel (torchvision, timm) or the smaller one (transformers).
 
     >>> white = np.full((4, 8, 3), 255, np.uint8)
     >>> tensor = Preprocessing(size=2, crop=2, mean=(0.5,) * 3, std=(0.25,) * 3)(white)
@@ -48,7 +48,7 @@ class Preprocessing:
     crop_corner: Literal["nearest", "smaller"] = "nearest"
 
     def __call__(self, image: Shaped[np.ndarray, "_ _ 3"]) -> Float[Tensor, "3 _ _"]:
-        """Turn one uint8 RGB image into a normalized float32 tensor."""
+        """Convert one uint8 RGB image to a normalized float32 tensor."""
         _check(image)
         image = self._cropped(self._resized(image))
         table = _values(self.mean, self.std)
@@ -70,7 +70,7 @@ class Preprocessing:
             return height, width
         if not isinstance(self.size, int):
             return self.size
-        # the longer side is cut off, not rounded: torchvision does so, and a pixel decides
+        # truncated, not rounded, as in torchvision: one pixel changes the outputs
         if height <= width:
             return self.size, int(self.size * width / height)
         return int(self.size * height / width), self.size
@@ -81,7 +81,7 @@ class Preprocessing:
         height, width = (self.crop,) * 2 if isinstance(self.crop, int) else self.crop
         missing = max(height - image.shape[0], 0), max(width - image.shape[1], 0)
         if any(missing):
-            borders = [(each // 2, each - each // 2) for each in missing]
+            borders = [(n // 2, n - n // 2) for n in missing]
             image = np.pad(image, [*borders, (0, 0)])
         whole = round if self.crop_corner == "nearest" else int
         top, left = whole((image.shape[0] - height) / 2), whole((image.shape[1] - width) / 2)
@@ -90,7 +90,7 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class FromPIL:
-    """A transform that takes a PIL image, such as those of torchvision, as preprocessing.
+    """A transform of PIL images, such as those of torchvision, as preprocessing.
 
     >>> from torchvision.transforms import ToTensor
     >>> tuple(FromPIL(ToTensor())(np.zeros((2, 5, 3), np.uint8)).shape)
@@ -108,14 +108,14 @@ class FromPIL:
 def _check(image: Shaped[np.ndarray, "..."]) -> None:
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
         raise InvalidDataError(
-            f"An image of shape {list(image.shape)} and type {image.dtype} came, but preprocessing "
-            f"takes uint8 RGB [height, width, 3] with at least one pixel; convert it first."
+            f"Expected a uint8 RGB image [height, width, 3] with at least one pixel, got shape "
+            f"{list(image.shape)} and type {image.dtype}; convert it first."
         )
 
 
 @lru_cache(maxsize=32)
 def _values(mean: tuple[float, ...], std: tuple[float, ...]) -> Float[np.ndarray, "3 256"]:
-    """Give the float of each of the 256 levels: looking up is faster than computing, and equal."""
+    """Return the normalized value of each of the 256 levels, as a lookup table."""
     pixels = np.arange(256, dtype=np.float32) / np.float32(255)
     means, stds = np.array(mean, np.float32)[:, None], np.array(std, np.float32)[:, None]
     values: Float[np.ndarray, "3 256"] = (pixels - means) / stds

@@ -2,9 +2,9 @@
 
 from torch import Tensor, nn
 
+from incognita.models.classifier import WrappedClassifier, wrap_classifier
+from incognita.models.load import WEIGHTS_FOLDER, load_shipped_weights, read_shipped_weights
 from incognita.models.preprocessing import Preprocessing
-from incognita.models.weights_io import WEIGHTS_FOLDER, load_shipped_weights, read_shipped_weights
-from incognita.models.wrap_classifier import WrappedClassifier, wrap_classifier
 from incognita.shapes import Float
 
 WIDTH = 32
@@ -16,7 +16,7 @@ WEIGHTS = WEIGHTS_FOLDER / "digits_classifier.safetensors"
 
 
 class DigitsClassifier(nn.Module):
-    """A network for gray 8 x 8 pictures with three equal channels."""
+    """A network for gray 8 x 8 images with three equal channels."""
 
     def __init__(self, n_classes: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class DigitsClassifier(nn.Module):
 
 
 def build_digits_classifier(n_classes: int = 7) -> DigitsClassifier:
-    """Build the network with weights not yet trained.
+    """Build the network with untrained weights.
 
     >>> import torch
     >>> build_digits_classifier()(torch.zeros(2, 3, 8, 8)).shape
@@ -47,7 +47,7 @@ def build_digits_classifier(n_classes: int = 7) -> DigitsClassifier:
 
 
 def load_digits_classifier() -> WrappedClassifier:
-    """Give the trained classifier that ships with incognita, ready to be evaluated.
+    """Load the trained classifier that ships with incognita.
 
     >>> load_digits_classifier().class_names
     ('zero', 'one', 'two', 'three', 'four', 'five', 'six')

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from incognita.models.classifier import WrappedClassifier, wrap_classifier
+from incognita.models.load import WEIGHTS_FOLDER, load_shipped_weights, read_shipped_weights
 from incognita.models.preprocessing import Preprocessing
-from incognita.models.weights_io import WEIGHTS_FOLDER, load_shipped_weights, read_shipped_weights
-from incognita.models.wrap_classifier import WrappedClassifier, wrap_classifier
 from incognita.shapes import Float
 
 WIDTHS = (32, 64, 128)
@@ -16,7 +16,7 @@ WEIGHTS = WEIGHTS_FOLDER / "terra_classifier.safetensors"
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions beside a way around them (He et al., Deep Residual Learning, 2016)."""
+    """Two convolutions with a shortcut (He et al., Deep Residual Learning, 2016)."""
 
     def __init__(self, n_in: int, n_out: int, stride: int) -> None:
         super().__init__()
@@ -36,10 +36,9 @@ class ResidualBlock(nn.Module):
 
 
 class TerraClassifier(nn.Module):
-    """A stem, three stages of two residual blocks, the mean over places, and a linear head.
+    """A stem, three stages of two residual blocks, global average pooling and a linear head.
 
-    Every stage halves the picture, the first one too: it costs a quarter of what a network that
-    keeps 32 x 32 pixels would, and Terra is to be seen in a minute.
+    Every stage halves the resolution, including the first, to keep the demo fast.
     """
 
     def __init__(self, n_classes: int) -> None:
@@ -64,7 +63,7 @@ def _stage(n_in: int, n_out: int) -> nn.Sequential:
 
 
 def build_terra_classifier(n_classes: int = 12) -> TerraClassifier:
-    """Build the network with weights not yet trained.
+    """Build the network with untrained weights.
 
     >>> network = build_terra_classifier()
     >>> network(torch.zeros(2, 3, 32, 32)).shape
@@ -74,7 +73,7 @@ def build_terra_classifier(n_classes: int = 12) -> TerraClassifier:
 
 
 def load_terra_classifier() -> WrappedClassifier:
-    """Give the trained classifier that ships with incognita, ready to be evaluated.
+    """Load the trained classifier that ships with incognita.
 
     >>> classifier = load_terra_classifier()
     >>> classifier.class_names[:3], classifier.layers

@@ -14,7 +14,7 @@ from incognita.models.from_torchvision.detectors import (
     TorchvisionDetector,
     wrap_torchvision_detector,
 )
-from incognita.models.weights_io import WEIGHTS_FOLDER, load_shipped_weights, read_shipped_weights
+from incognita.models.load import WEIGHTS_FOLDER, load_shipped_weights, read_shipped_weights
 from incognita.shapes import Float
 
 CLASS_NAMES = (
@@ -37,10 +37,10 @@ WEIGHTS = WEIGHTS_FOLDER / "terra_detector.safetensors"
 
 
 class ShortcutBlock(nn.Module):
-    """Two convolutions beside a shortcut (He et al., Deep Residual Learning, 2016).
+    """Two convolutions with a shortcut (He et al., Deep Residual Learning, 2016).
 
     A block that changes the size has a convolution in its shortcut, called `downsample` as in
-    torchvision's own networks: methods that read shortcut layers find it by that name.
+    torchvision: methods that read shortcut layers find it by that name.
     """
 
     def __init__(self, n_in: int, n_out: int, stride: int) -> None:
@@ -62,9 +62,9 @@ class ShortcutBlock(nn.Module):
 
 
 def build_terra_detector() -> FasterRCNN:
-    """Build the network with weights not yet trained: twelve classes, and background as label 0.
+    """Build the network with untrained weights: twelve classes, and background as label 0.
 
-    It takes scenes of 160 x 160 pixels as they are, as `[3, 160, 160]` from 0 to 1.
+    Its inputs are scenes `[3, 160, 160]` with values from 0 to 1.
 
     >>> detector = build_terra_detector().eval()
     >>> sorted(detector([torch.zeros(3, 160, 160)])[0])
@@ -93,12 +93,12 @@ def build_terra_detector() -> FasterRCNN:
 
 
 def load_terra_detector() -> FasterRCNN:
-    """Give the trained detector that ships with incognita, in evaluation mode.
+    """Load the trained network that ships with incognita, in evaluation mode.
 
     Label k is the class `CLASS_NAMES[k - 1]`.
 
     >>> found = load_terra_detector()([torch.zeros(3, 160, 160)])[0]
-    >>> len(found["boxes"])  # there is nothing in the dark
+    >>> len(found["boxes"])  # a black image has no objects
     0
     """
     detector = build_terra_detector()
@@ -126,7 +126,7 @@ def _stage(n_in: int, n_out: int) -> nn.Sequential:
 
 
 def load_wrapped_terra_detector() -> TorchvisionDetector:
-    """Give the trained detector that ships with incognita behind the face of all detectors."""
+    """Load the trained detector that ships with incognita."""
     return wrap_torchvision_detector(
         load_terra_detector(), class_names=CLASS_NAMES, name="terra-detector"
     )

@@ -1,4 +1,4 @@
-"""Models of torchvision: classifiers with the preprocessing of their weights, and detectors."""
+"""Models of torchvision by name: classifiers with their preprocessing, and detectors."""
 
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -9,19 +9,20 @@ from torch import nn
 from torchvision import models  # type: ignore[import-untyped]
 
 from incognita.errors import MissingDataError, unknown_name
-from incognita.models.from_torchvision.detectors import TorchvisionDetector
-from incognita.models.from_torchvision.load_detectors import load_torchvision_detector
-from incognita.models.load import ModelOptions
+from incognita.models.classifier import WrappedClassifier, wrap_classifier
+from incognita.models.from_torchvision.detectors import (
+    TorchvisionDetector,
+    load_torchvision_detector,
+)
+from incognita.models.load import ModelOptions, load_weights, read_weights
 from incognita.models.preprocessing import FromPIL, Preprocessing
-from incognita.models.weights_io import load_weights, read_weights
-from incognita.models.wrap_classifier import WrappedClassifier, wrap_classifier
 
 
 def load_torchvision(name: str, options: ModelOptions) -> WrappedClassifier | TorchvisionDetector:
-    """Make a classifier or a detector from its name.
+    """Load a classifier or a detector by name.
 
-    Such as `resnet18`, or `resnet18.IMAGENET1K_V1` to choose the weights. Without a weights file
-    the published weights are used if torch has them in its cache.
+    The name is `resnet18`, or `resnet18.IMAGENET1K_V1` to choose the weights. Without a weights
+    file the published weights are read from the cache of torch.
     """
     architecture, _, chosen = name.partition(".")
     classifiers = models.list_models(module=models)
@@ -37,14 +38,14 @@ def load_torchvision(name: str, options: ModelOptions) -> WrappedClassifier | To
     return wrap_classifier(
         module,
         preprocess=options.preprocess or preprocessing_of(published),
-        class_names=options.class_names or _class_names(module, published),
+        class_names=options.class_names or _published_names(module, published),
         layers=options.layers,
         name=f"torchvision:{name}",
     )
 
 
 def preprocessing_of(weights: Any) -> Preprocessing | FromPIL:
-    """Give the preprocessing of an entry of a weights enum, such as `ResNet18_Weights.DEFAULT`."""
+    """Return the preprocessing of an entry of a weights enum, e.g. `ResNet18_Weights.DEFAULT`."""
     transform = weights.transforms()
     if type(transform).__name__ != "ImageClassification":
         return FromPIL(transform)
@@ -68,13 +69,13 @@ def _cached(name: str, published: Any) -> Path:
     if not path.is_file():
         raise MissingDataError(
             f"The weights of torchvision:{name} are not at {path}, and nothing is downloaded; "
-            f"give a file with --weights FILE, or fetch {published.url} to that place."
+            f"pass a file with --weights FILE, or download {published.url} to that path."
         )
     return path
 
 
 def _network(architecture: str, n_classes: int) -> nn.Module:
-    # these two would otherwise spend a minute on drawing weights that are replaced anyway
+    # skips a slow initialization of weights that are replaced anyway
     quick = {"init_weights": False} if architecture in ("googlenet", "inception_v3") else {}
     network: nn.Module = models.get_model(
         architecture, weights=None, num_classes=n_classes, **quick
@@ -83,14 +84,14 @@ def _network(architecture: str, n_classes: int) -> nn.Module:
 
 
 def _n_classes(architecture: str, path: Path) -> int:
-    """Read the number of classes off the last weight, which is the head's in every torchvision."""
+    """Read the number of classes from the last weight, the head in every torchvision network."""
     with torch.device("meta"):
         last = list(_network(architecture, 2).state_dict())[-1]
     weights = read_weights(path)
     return len(weights[last]) if last in weights else 1000
 
 
-def _class_names(module: nn.Module, published: Any) -> tuple[str, ...] | None:
+def _published_names(module: nn.Module, published: Any) -> tuple[str, ...] | None:
     names = tuple(published.meta["categories"])
     *_, last = module.state_dict().values()
     return names if len(last) == len(names) else None

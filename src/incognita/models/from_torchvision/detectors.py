@@ -1,172 +1,140 @@
-"""Detectors of torchvision: Faster R-CNN, RetinaNet, FCOS and SSD behind one face."""
+"""Detectors of torchvision: Faster R-CNN, RetinaNet, FCOS and SSD, wrapped or loaded by name."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torchvision.models import detection  # type: ignore[import-untyped]
+from torchvision import models  # type: ignore[import-untyped]
 from torchvision.models.detection.generalized_rcnn import (  # type: ignore[import-untyped]
     GeneralizedRCNN,
 )
 from torchvision.models.detection.transform import resize_boxes  # type: ignore[import-untyped]
 
 from incognita.containers.outputs import Head
-from incognita.errors import InvalidDataError, unknown_name
+from incognita.errors import InvalidDataError
 from incognita.models.detector import (
-    LATENT,
-    SHORTCUT,
     BoxFilter,
+    DetectorAdapter,
     DetectorForward,
     HeadKind,
     ImageDetections,
     PreprocessedImage,
+    name_layers,
 )
-from incognita.models.fingerprints import PicklableAdapter, describe_callable, hash_weights
+from incognita.models.fingerprints import describe_callable, hash_weights
 from incognita.models.from_torchvision.families import (
-    Family,
+    FCOS,
+    RETINANET,
+    SSD,
     SelectedBoxes,
+    TorchvisionFamily,
+    TwoStage,
     settings_text,
     shortcuts_of,
 )
-from incognita.models.from_torchvision.one_stage import FCOS, RETINANET, SSD
-from incognita.models.from_torchvision.two_stage import TwoStage
-from incognita.models.introspection.hooks import MapSource, eval_mode, recording, unwrap
+from incognita.models.introspection import eval_mode, recording, unwrap
+from incognita.models.load import ModelOptions, load_weights, read_weights
 from incognita.models.preprocessing import Preprocessing
-from incognita.shapes import Float, Shaped
+from incognita.shapes import Shaped
 
-_FAMILIES: tuple[tuple[type[nn.Module], Family], ...] = (
+_FAMILIES: tuple[tuple[type[nn.Module], TorchvisionFamily], ...] = (
     (GeneralizedRCNN, TwoStage()),
-    (detection.RetinaNet, RETINANET),
-    (detection.FCOS, FCOS),
-    (detection.ssd.SSD, SSD),
+    (models.detection.RetinaNet, RETINANET),
+    (models.detection.FCOS, FCOS),
+    (models.detection.ssd.SSD, SSD),
 )
 
+# the builders set the epsilon of batch norm to zero for these weights of an older torchvision
+_WITHOUT_EPSILON = {
+    "FasterRCNN_ResNet50_FPN_Weights.COCO_V1",
+    "KeypointRCNN_ResNet50_FPN_Weights.COCO_V1",
+    "MaskRCNN_ResNet50_FPN_Weights.COCO_V1",
+    "RetinaNet_ResNet50_FPN_Weights.COCO_V1",
+}
 
-@dataclass(eq=False)
-class TorchvisionDetector(PicklableAdapter):
-    """A detector of torchvision behind the face of `models.detector.Detector`.
 
-    Its network is called part by part and its boxes are kept by the rules here, so that nothing of
-    the module is changed. `first_label` is the library's label of the first class.
+@dataclass(eq=False, repr=False, kw_only=True)
+class TorchvisionDetector(DetectorAdapter):
+    """A detector of torchvision, made by `wrap_torchvision_detector`.
+
+    The parts of the network are called one by one and boxes are kept by `rules`, so that the module
+    is not changed. `first_label` is the library's label of the first class.
     """
 
-    name: str
-    module: nn.Module
-    class_names: Sequence[str]
-    pixel_std: Float[Tensor, "channels"]
-    preprocessing: str
-    rules: BoxFilter
-    head_kind: HeadKind
-    shares_features: bool
-    head_reason: str | None
     preprocess_image: Callable[..., Any]
-    family: Family
+    family: TorchvisionFamily
     first_label: int
-    sources: tuple[MapSource, ...]
-    source: Path | None = None
 
     @property
     def heads(self) -> tuple[Head, ...]:
-        """The linear layers behind the logits, as the weights are now."""
+        """The linear layers that compute the logits, with their current weights."""
         first = self.first_label
         heads = self.family.heads(self.module)
-        return tuple(Head(each.weight[first:], each.bias[first:]) for each in heads)
+        return tuple(Head(head.weight[first:], head.bias[first:]) for head in heads)
 
     @property
     def has_features(self) -> bool:
-        """Whether boxes come with what the class layer saw."""
+        """Whether boxes come with the input of the class layer."""
         return self.family.has_features(self.module)
 
     @property
-    def layers(self) -> tuple[str, ...]:
-        """The names of the layers whose maps are recorded."""
-        return tuple(each.layer for each in self.sources)
-
-    @property
     def weights_hash(self) -> str:
-        """The sha256 of the network as it is now, and of the settings that are no weights."""
+        """The sha256 of the network with its current weights and settings."""
         text = f"{hash_weights(self.module)} {settings_text(self.module)} {self.first_label}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> PreprocessedImage:
-        """Turn one uint8 RGB image into what the network takes."""
+        """Convert one uint8 RGB image to an input of the network."""
         pixels = torch.as_tensor(self.preprocess_image(image))
         return PreprocessedImage(pixels, *image.shape[:2])
 
-    def forward(
-        self, batch: Tensor, sizes: Sequence[tuple[int, int]], *, layers: bool = False
+    def detect(
+        self, batch: Tensor, sizes: Sequence[tuple[int, int]], *, layers: bool
     ) -> DetectorForward:
-        """Call the network once on preprocessed images of one shape.
-
-        It runs in evaluation mode, whatever mode it is in before and after.
-        """
-        if len(sizes) != len(batch):
-            raise InvalidDataError(
-                f"{len(sizes)} sizes came for {len(batch)} images; give the height and width of "
-                f"each as it was read."
-            )
-        sources = self.sources if layers else ()
-        if not len(batch):
-            maps: dict[str, tuple[Tensor, ...]] = {each.layer: () for each in sources}
-            return DetectorForward((), maps, (batch.shape[2], batch.shape[3]))
+        """Call backbone and head, and keep boxes as the library does."""
+        sources = self.recorded if layers else ()
         network: Any = self.module
         with eval_mode(network), recording(network, sources, ()) as seen:
             images, _ = network.transform(list(batch))
             features = network.backbone(images.tensors)
             levels = {"0": features} if isinstance(features, Tensor) else features
-            kept = self.family.find(network, images, levels, self.rules)
+            selected = self.family.find(network, images, levels, self.rules)
         height, width = images.tensors.shape[-2:]
-        found = tuple(
-            self._found(each, resized, (height, width), size)
-            for each, resized, size in zip(kept, images.image_sizes, sizes, strict=True)
+        detections = tuple(
+            self._in_image(boxes, resized, (height, width), size)
+            for boxes, resized, size in zip(selected, images.image_sizes, sizes, strict=True)
         )
-        return DetectorForward(found, seen.maps(sources, len(batch)), (height, width))
+        return DetectorForward(detections, seen.maps(sources, len(batch)), (height, width))
 
-    def with_filter(
+    def _in_image(
         self,
-        *,
-        score_threshold: float | None = None,
-        max_per_image: int | None = None,
-        nms_iou: float | None = None,
-    ) -> "TorchvisionDetector":
-        """Give a detector that shares the network and keeps boxes by other rules."""
-        return replace(self, rules=self.rules.changed(score_threshold, max_per_image, nms_iou))
-
-    def to(
-        self, device: str | torch.device | None = None, dtype: torch.dtype | None = None
-    ) -> "TorchvisionDetector":
-        """Move the network to a device or a floating type, in place."""
-        self.module.to(device=device, dtype=dtype)
-        self.pixel_std = self.pixel_std.to(device=device)
-        return self
-
-    def _found(
-        self,
-        kept: SelectedBoxes,
+        boxes: SelectedBoxes,
         resized: tuple[int, int],
         padded: tuple[int, int],
         size: tuple[int, int],
     ) -> ImageDetections:
-        """Say it in our words; a box whose label is no class (an unused column) is left out."""
-        is_class = kept.labels >= self.first_label
-        columns: Any = (None if column is None else column[is_class] for column in kept)
-        kept = SelectedBoxes(*columns)
-        sides = kept.xyxy.new_tensor([padded[1], padded[0], padded[1], padded[0]])
+        """Convert labels and coordinates; boxes of an unused first column are left out."""
+        is_class = boxes.labels >= self.first_label
+        columns: Any = (None if column is None else column[is_class] for column in boxes)
+        boxes = SelectedBoxes(*columns)
+        sides = boxes.xyxy.new_tensor([padded[1], padded[0], padded[1], padded[0]])
         return ImageDetections(
-            xyxy=resize_boxes(kept.xyxy, resized, size),
-            confidence=kept.confidence,
-            class_ids=kept.labels - self.first_label,
-            logits=kept.logits[:, self.first_label :],
-            background=kept.logits[:, 0] if self.head_kind is HeadKind.SOFTMAX else None,
-            features=kept.features,
-            source_index=kept.source_index,
-            head_index=kept.head_index,
-            rois=kept.xyxy / sides,
+            xyxy=resize_boxes(boxes.xyxy, resized, size),
+            confidence=boxes.confidence,
+            class_ids=boxes.labels - self.first_label,
+            logits=boxes.logits[:, self.first_label :],
+            background=boxes.logits[:, 0] if self.head_kind is HeadKind.SOFTMAX else None,
+            features=boxes.features,
+            source_index=boxes.source_index,
+            head_index=boxes.head_index,
+            rois=boxes.xyxy / sides,
         )
 
 
@@ -180,28 +148,28 @@ def wrap_torchvision_detector(
     latent: str | None = None,
     shortcuts: Sequence[str] | None = None,
 ) -> TorchvisionDetector:
-    """Make a detector of a network of `torchvision.models.detection`.
+    """Wrap a network of `torchvision.models.detection` as a detector.
 
     Kept boxes, labels and confidence are those of the module for the same thresholds. Faster R-CNN
     and SSD have background as label 0, so that label i is class i - 1. RetinaNet and FCOS have no
-    background: label 0 is a column like the others, but torchvision's own weights never use it
-    (its `num_classes` counts background in). With a name per column, label i is class i; with one
-    name fewer, column 0 is unused, label i is class i - 1, and boxes that carry label 0 are left
-    out after everything else.
+    background: label 0 is an ordinary column, but the published weights never use it (their
+    `num_classes` includes background). With one name per column, label i is class i; with one name
+    less, column 0 is unused, label i is class i - 1, and boxes with label 0 are left out at the
+    end.
 
     Args:
         module: A FasterRCNN (also MaskRCNN, KeypointRCNN), RetinaNet, FCOS or SSD.
-        class_names: The known classes, without background; a first name `__background__`, as the
-            weights of torchvision have it, is dropped. `class 0`, `class 1`, … by default.
-        rules: Which boxes are kept; by default what the module says. `topk_candidates` and what
-            the proposals are chosen by stay the module's own.
-        name: What results call the detector; the class of the network by default.
-        preprocess: Turns a uint8 RGB array into a float tensor [3, height, width]; by default
+        class_names: The known classes, without background; a first name `__background__`, as in
+            the published weights, is dropped. `class 0`, `class 1`, … by default.
+        rules: Which boxes are kept; the settings of the module by default. `topk_candidates` and
+            the settings of proposals are always those of the module.
+        name: Name of the detector in results; the class of the network by default.
+        preprocess: Converts a uint8 RGB array to a float tensor [3, height, width]; by default
             pixels are divided by 255, since the network itself resizes and normalizes.
         latent: The submodule whose maps LaRD reads; `rpn.head.conv`, or the last stage of the
             backbone, by default.
-        shortcuts: Those that SAFE reads; the `downsample` layers of the backbone, or its stages
-            where there are none, by default.
+        shortcuts: The submodules that SAFE reads; the `downsample` layers of the backbone, or its
+            stages where there are none, by default.
 
     >>> from incognita.models.embedded.terra_detector import CLASS_NAMES, build_terra_detector
     >>> detector = wrap_torchvision_detector(build_terra_detector(), class_names=CLASS_NAMES)
@@ -211,7 +179,9 @@ def wrap_torchvision_detector(
     module = unwrap(module)
     family = _family(module)
     kind = name or type(module).__name__
-    names, first_label = _named(class_names, family.n_columns(module), family.head_kind, kind)
+    names, first_label = _labels(class_names, family.n_columns(module), family.head_kind, kind)
+    if shortcuts is None:
+        shortcuts = [f"backbone.{name}" for name in shortcuts_of(module.get_submodule("backbone"))]
     preprocess = Preprocessing() if preprocess is None else preprocess
     std = preprocess.std if isinstance(preprocess, Preprocessing) else (1.0, 1.0, 1.0)
     return TorchvisionDetector(
@@ -227,24 +197,24 @@ def wrap_torchvision_detector(
         preprocess_image=preprocess,
         family=family,
         first_label=first_label,
-        sources=_sources(module, latent or family.latent(module), shortcuts),
+        recorded=name_layers(module, latent or family.latent(module), shortcuts),
     )
 
 
-def _family(module: nn.Module) -> Family:
+def _family(module: nn.Module) -> TorchvisionFamily:
     for kind, family in _FAMILIES:
         if isinstance(module, kind):
             return family
     raise InvalidDataError(
-        f"A {type(module).__name__} came, but the detectors of torchvision are FasterRCNN, "
-        f"MaskRCNN, KeypointRCNN, RetinaNet, FCOS and SSD; give one of them."
+        f"Expected a FasterRCNN, MaskRCNN, KeypointRCNN, RetinaNet, FCOS or SSD of torchvision, "
+        f"got {type(module).__name__}."
     )
 
 
-def _named(
+def _labels(
     names: Sequence[str] | None, n_columns: int, kind: HeadKind, detector: str
 ) -> tuple[tuple[str, ...], int]:
-    """Give the class names and the library's label of the first of them."""
+    """Return the class names and the library's label of the first of them."""
     has_background = kind is HeadKind.SOFTMAX
     if names is None:
         names = [f"class {k}" for k in range(n_columns - has_background)]
@@ -256,28 +226,82 @@ def _named(
     expected = f"{n_columns - 1}" if has_background else f"{n_columns - 1} or {n_columns}"
     first = "background" if has_background else "a class or unused"
     raise InvalidDataError(
-        f"{len(names)} class names came, but {detector} has {n_columns} labels, of which the first "
-        f"is {first}; give {expected} names, in their order."
+        f"Expected {expected} class names, got {len(names)}: {detector} has {n_columns} labels, of "
+        f"which the first is {first}."
     )
 
 
 def _checked(rules: BoxFilter, detector: str) -> BoxFilter:
     if rules.nms_iou is None:
         raise InvalidDataError(
-            f"The rules have no nms_iou, but {detector} drops overlapping boxes; give it, 1 to "
-            f"keep them all."
+            f"Expected rules with an nms_iou, because {detector} runs non-maximum suppression; set "
+            f"it to 1 to keep all boxes."
         )
     return rules
 
 
-def _sources(
-    module: nn.Module, latent: str, shortcuts: Sequence[str] | None
-) -> tuple[MapSource, ...]:
-    if shortcuts is None:
-        shortcuts = [f"backbone.{each}" for each in shortcuts_of(module.get_submodule("backbone"))]
-    submodules = [name for name, _ in module.named_modules() if name]
-    for each in (latent, *shortcuts):
-        if each not in submodules:
-            raise unknown_name("layer", each, submodules)
-    named = [MapSource(f"{LATENT}{latent}", latent)]
-    return (*named, *(MapSource(f"{SHORTCUT}{each}", each) for each in shortcuts))
+def load_torchvision_detector(
+    name: str, published: Any, path: Path, options: ModelOptions
+) -> TorchvisionDetector:
+    """Load `fasterrcnn_resnet50_fpn` or `fasterrcnn_resnet50_fpn.COCO_V1`.
+
+    Args:
+        name: The part after `torchvision:`.
+        published: The entry of the weights enum, with class names if their number fits.
+        path: The weights file, which determines the number of classes.
+        options: Class names, preprocessing and layers (the one that LaRD reads first).
+    """
+    architecture = name.partition(".")[0]
+    n_labels = _n_labels(architecture, path, published)
+    module = _network(architecture, n_labels)
+    _load(module, path)
+    if options.weights is None and str(published) in _WITHOUT_EPSILON:
+        for layer in module.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                layer.eps = 0.0
+    return wrap_torchvision_detector(
+        module,
+        class_names=options.class_names or _published_names(n_labels, published),
+        name=f"torchvision:{name}",
+        preprocess=options.preprocess,
+        latent=options.latent,
+        shortcuts=options.shortcuts,
+    )
+
+
+def _network(architecture: str, n_labels: int) -> nn.Module:
+    network: nn.Module = models.get_model(
+        architecture, weights=None, weights_backbone=None, num_classes=n_labels
+    )
+    return network
+
+
+def _load(module: nn.Module, path: Path) -> None:
+    """Load weights; the network itself converts the names of older files."""
+    with suppress(RuntimeError):  # a wrong shape, reported by load_weights
+        left = module.load_state_dict(read_weights(path), strict=False)
+        counters = [key.endswith("num_batches_tracked") for key in left.missing_keys]
+        if all(counters) and not left.unexpected_keys:
+            return
+    load_weights(module, path)
+
+
+def _n_labels(architecture: str, path: Path, published: Any) -> int:
+    """Read the number of labels from the first tensor whose length depends on it."""
+    with torch.device("meta"):
+        two, three = (_network(architecture, n).state_dict() for n in (2, 3))
+    name = next(key for key in two if len(two[key].shape) and len(two[key]) != len(three[key]))
+    per_label = len(three[name]) - len(two[name])
+    weights = read_weights(path)
+    n_rows = len(weights[name]) if name in weights else 0
+    return n_rows // per_label or len(published.meta["categories"])
+
+
+def _published_names(n_labels: int, published: Any) -> tuple[str, ...] | None:
+    """Return the published names without background, the first; "N/A" occurs ten times."""
+    names = list(published.meta["categories"])
+    if n_labels != len(names):
+        return None
+    n_times = Counter(names)
+    unique = [name if n_times[name] == 1 else f"{name} {k}" for k, name in enumerate(names)]
+    return tuple(unique[1:])

@@ -1,1 +1,0 @@
-"""YOLO detectors of ultralytics (AGPL; an optional extra)."""

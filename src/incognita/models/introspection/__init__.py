@@ -1,1 +1,0 @@
-"""Looking into a network: its linear head, its layers, hooks on their outputs."""
