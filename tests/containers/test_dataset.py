@@ -18,7 +18,7 @@ def test_labels_may_be_a_list():
     assert isinstance(dataset, Dataset)
     assert dataset.labels.dtype == np.int64
     assert dataset.subset([1]).labels.tolist() == [0]
-    with pytest.raises(InvalidDataError, match="labels of images of two must be integers"):
+    with pytest.raises(InvalidDataError, match="Expected integers in labels of images of two"):
         ArrayDataset("two", ("a", "b"), pixels(2, 4, 4, 3), [1.5, 0.0])
 
 

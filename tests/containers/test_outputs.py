@@ -81,31 +81,31 @@ def test_a_head_whose_bias_does_not_fit_is_refused(weight, bias, shapes):
     [
         (
             {"image_ids": (1, 2)},
-            "ClassifierOutputs need columns of one length, "
-            "but image_ids has 2 rows and logits has 4.",
+            "Expected columns of one length in ClassifierOutputs, "
+            "got 2 rows of image_ids and 4 of logits.",
         ),
         (
             {"features": torch.zeros(3, 2)},
-            "ClassifierOutputs need columns of one length, "
-            "but image_ids has 4 rows and features has 3.",
+            "Expected columns of one length in ClassifierOutputs, "
+            "got 4 rows of image_ids and 3 of features.",
         ),
         (
             {"labels": torch.zeros(5, dtype=torch.int64)},
-            "ClassifierOutputs need columns of one length, "
-            "but image_ids has 4 rows and labels has 5.",
+            "Expected columns of one length in ClassifierOutputs, "
+            "got 4 rows of image_ids and 5 of labels.",
         ),
         (
             {"layers": {"stem": torch.zeros(1, 2)}},
-            "ClassifierOutputs need columns of one length, "
-            "but image_ids has 4 rows and layers['stem'] has 1.",
+            "Expected columns of one length in ClassifierOutputs, "
+            "got 4 rows of image_ids and 1 of layers['stem'].",
         ),
         (
             {"image_ids": (7, 0, 3, 0)},
-            "Image id 0 appears 2 times in ClassifierOutputs; every id must be there once.",
+            "Image id 0 appears 2 times in ClassifierOutputs; ids must be unique.",
         ),
         (
             {"image_ids": ("b", "a", "c", "b")},
-            "Image id b appears 2 times in ClassifierOutputs; every id must be there once.",
+            "Image id b appears 2 times in ClassifierOutputs; ids must be unique.",
         ),
         (
             {"logits": torch.zeros(4, 5)},
@@ -192,7 +192,7 @@ def test_a_mask_of_another_length_is_refused(n_marks):
     with pytest.raises(InvalidDataError) as caught:
         outputs()[mask(*[1] * n_marks)]
     assert str(caught.value) == (
-        f"A mask over ClassifierOutputs needs one mark per row, 4, but {n_marks} came."
+        f"Expected a mask of 4 marks, one per row of ClassifierOutputs, got {n_marks}."
     )
 
 
@@ -206,8 +206,8 @@ def test_outputs_are_chosen_by_a_mask_of_booleans_and_nothing_else(wrong):
     with pytest.raises(InvalidDataError) as caught:
         outputs()[wrong]
     assert str(caught.value) == (
-        "ClassifierOutputs are chosen by a mask of booleans, one per row, "
-        f"but {repr(wrong)[:80]} came."
+        "Expected a boolean mask to select ClassifierOutputs, one mark per row, "
+        f"got {repr(wrong)[:80]}."
     )
 
 
@@ -265,7 +265,7 @@ def test_parts_whose_heads_are_equal_copies_can_be_joined():
 
 
 def test_nothing_cannot_be_joined():
-    with pytest.raises(InvalidDataError, match=r"^There is nothing to join; give at least one"):
+    with pytest.raises(InvalidDataError, match=r"^Expected at least one part to join, got none"):
         ClassifierOutputs.concatenate([])
 
 

@@ -18,7 +18,7 @@ from incognita.metrics.calibration import (
     laece_of,
     reliability,
 )
-from incognita.metrics.conventions import POINTS_101, as_written
+from incognita.metrics.conventions import POINTS_101, round_as_written
 from incognita.metrics.detection import average_precision
 from incognita.metrics.intervals import bootstrap_ranking, bootstrap_weights
 from incognita.metrics.lrp import lrp_error, optimal_lrp
@@ -153,14 +153,14 @@ RIGHT = np.array([True, False, True])
 @pytest.mark.parametrize(
     ("quality", "class_ids", "problem"),
     [
-        (Q[:2], IDS, "quality has 2"),
-        (Q, IDS[:2], "class_ids has 2"),
-        (Q, IDS[:0], "class_ids has 0"),
+        (Q[:2], IDS, "2 of quality"),
+        (Q, IDS[:2], "2 of class_ids"),
+        (Q, IDS[:0], "0 of class_ids"),
     ],
 )
 @pytest.mark.usefixtures("outside_tests")
 def test_calibration_refuses_columns_of_different_lengths(quality, class_ids, problem):
-    sentence = f"Calibration need columns of one length, but confidence has 3 rows and {problem}."
+    sentence = f"Expected columns of one length in calibration, got 3 rows of confidence and {problem}."
     assert refusal(laece, P, quality, class_ids=class_ids, n_classes=2) == sentence
     assert refusal(reliability, P, quality, class_ids=class_ids) == sentence
 
@@ -169,15 +169,15 @@ def test_calibration_refuses_columns_of_different_lengths(quality, class_ids, pr
 @pytest.mark.usefixtures("outside_tests")
 def test_answers_that_are_missing_or_neither_right_nor_wrong_are_refused(metric, what):
     assert refusal(metric, P, RIGHT[:2]) == (
-        f"{what} need columns of one length, but confidence has 3 rows and is_correct has 2."
+        f"Expected columns of one length in {what}, got 3 rows of confidence and 2 of is_correct."
     )
     for wrong in (np.array([1, 0, 1]), np.array([1.0, 0.0, 1.0])):
         assert refusal(metric, P, wrong) == (
-            f"{what} needs is_correct as booleans, but {wrong.dtype} came; "
-            "compare predictions with labels first."
+            f"{what} needs is_correct as booleans, got {wrong.dtype}. "
+            "Compare predictions with labels first."
         )
     assert refusal(metric, P[:0], RIGHT[:0]) == (
-        f"{what} needs at least one prediction, but none came."
+        f"{what} needs at least one prediction, got none."
     )
     assert refusal(metric, P + 1, RIGHT) == (
         "Calibration is undefined: confidences must be between 0 and 1, "
@@ -198,8 +198,7 @@ def test_calibration_without_bins_is_refused(n_bins):
 
 def test_a_reliability_diagram_refuses_a_negative_class():
     assert refusal(reliability, P, Q, class_ids=np.array([0, -1, 1])) == (
-        "class_ids of detections must be at least 0 and below the number of classes, 2, "
-        "but row 1 is -1."
+        "Expected class_ids of detections from 0 to 1, got -1 in row 1."
     )
 
 
@@ -253,4 +252,4 @@ def test_a_ranking_with_ids_for_other_rows_is_refused():
 
 def test_a_huge_number_is_rounded_without_a_warning():
     huge = np.array([1e308, -1e308, 1e15, 0.25])
-    assert as_written(huge, 1).tolist() == [1e308, -1e308, 1e15, 0.2]
+    assert round_as_written(huge, 1).tolist() == [1e308, -1e308, 1e15, 0.2]

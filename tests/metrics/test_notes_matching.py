@@ -284,7 +284,7 @@ def test_detections_on_an_image_without_objects_are_wrong_except_in_fmiyc(conven
 def test_repeated_image_ids_are_refused():
     # Row "repeated image id": the OWOD codes count such an image twice.
     classes = Classes(("a",))
-    sentence = r"Image id 7 appears 2 times in {}; every id must be there once\."
+    sentence = r"Image id 7 appears 2 times in {}; ids must be unique\."
     with pytest.raises(InvalidDataError, match=sentence.format("BoxTruth")):
         BoxTruth([7, 7], [0, 0, 0], np.zeros((0, 4)), [], classes)
     with pytest.raises(InvalidDataError, match=sentence.format("Detections")):

@@ -84,6 +84,23 @@ class Close(NamedTuple):
     bits: Array
 
 
+@numba.njit(cache=True, nogil=True)
+def order_by_group(groups: Array, n_groups: int, first: Array) -> tuple[Array, Array]:
+    """Order by group, keeping the order `first` within groups; also return where groups begin."""
+    starts = np.zeros(n_groups + 1, np.int64)
+    for i in range(groups.size):
+        starts[groups[i] + 1] += 1
+    for g in range(n_groups):
+        starts[g + 1] += starts[g]
+    place = starts[:-1].copy()
+    order = np.empty(groups.size, np.uint32)  # unsigned: indices that cannot count from the end
+    for i in first:
+        g = groups[i]
+        order[place[g]] = i
+        place[g] += 1
+    return order, starts
+
+
 @numba.njit(inline="always")
 def overlap(
     x1: float, y1: float, x2: float, y2: float, own: float, xyxy: Array, sizes: Array, j: int,

@@ -12,10 +12,9 @@ from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Role
 from incognita.kernels.matching import unknown_overlaps
 from incognita.kernels.precision_recall import counts_at_recall
-from incognita.metrics._ordering import arrange_by_image, is_ignored_truth
 from incognita.metrics.conventions import Absent, AveragePrecisionRule, Matching
 from incognita.metrics.detection import LabelPrecision, average_precision
-from incognita.metrics.matching import MatchTable
+from incognita.metrics.matching import MatchTable, arrange_by_image, is_ignored_truth
 from incognita.metrics.measure import (
     MetricValue,
     count_weighted,
