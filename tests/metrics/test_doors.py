@@ -19,7 +19,7 @@ from incognita.metrics.calibration import (
     reliability,
 )
 from incognita.metrics.conventions import POINTS_101, round_as_written
-from incognita.metrics.detection import average_precision
+from incognita.metrics.detection import label_average_precision
 from incognita.metrics.intervals import bootstrap_ranking, bootstrap_weights
 from incognita.metrics.lrp import lrp_error, optimal_lrp
 from incognita.metrics.matching import match
@@ -61,7 +61,7 @@ def normalized(*, weights):
 
 
 WEIGHTED = {
-    "average_precision": lambda weights: average_precision(TABLE, weights),
+    "average_precision": lambda weights: label_average_precision(TABLE, weights),
     "mean_average_precision": lambda weights: mean_average_precision(
         TABLE, N_KNOWN, rule=POINTS_101, weights=weights
     ),
@@ -160,7 +160,9 @@ RIGHT = np.array([True, False, True])
 )
 @pytest.mark.usefixtures("outside_tests")
 def test_calibration_refuses_columns_of_different_lengths(quality, class_ids, problem):
-    sentence = f"Expected columns of one length in calibration, got 3 rows of confidence and {problem}."
+    sentence = (
+        f"Expected columns of one length in calibration, got 3 rows of confidence and {problem}."
+    )
     assert refusal(laece, P, quality, class_ids=class_ids, n_classes=2) == sentence
     assert refusal(reliability, P, quality, class_ids=class_ids) == sentence
 
@@ -176,9 +178,7 @@ def test_answers_that_are_missing_or_neither_right_nor_wrong_are_refused(metric,
             f"{what} needs is_correct as booleans, got {wrong.dtype}. "
             "Compare predictions with labels first."
         )
-    assert refusal(metric, P[:0], RIGHT[:0]) == (
-        f"{what} needs at least one prediction, got none."
-    )
+    assert refusal(metric, P[:0], RIGHT[:0]) == (f"{what} needs at least one prediction, got none.")
     assert refusal(metric, P + 1, RIGHT) == (
         "Calibration is undefined: confidences must be between 0 and 1, "
         "but they reach from 1.3 to 1.9."

@@ -16,7 +16,7 @@ from incognita.containers.classes import Classes
 from incognita.errors import InvalidDataError
 from incognita.evaluation.certify import Certificate, certify
 from incognita.metrics.conventions import AREA, get_matching
-from incognita.metrics.detection import average_precision
+from incognita.metrics.detection import label_average_precision
 from incognita.metrics.matching import MatchTable, match
 from incognita.metrics.measure import every_image_once
 from incognita.metrics.open_set import unknown_recall
@@ -47,7 +47,7 @@ def verdicts(scene: Scene, convention: str) -> list[str]:
 def area_of_a(scene: Scene, convention: str) -> float:
     """The exact area under the precision-recall curve of the first class."""
     return float(
-        average_precision(table_of(scene, convention), rule=AREA).average_precision[0, 0, 0]
+        label_average_precision(table_of(scene, convention), rule=AREA).average_precision[0, 0, 0]
     )
 
 

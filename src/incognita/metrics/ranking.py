@@ -1,4 +1,4 @@
-r"""How well a score ranks unknown rows above known ones, over all thresholds.
+r"""Ranking metrics: how well a score separates unknown rows from known ones.
 
 Unknown is the positive class and a higher score means more unknown. A threshold *flags* the rows at
 or above it and *accepts* the rest; rows of equal score cannot be parted by a threshold and are
@@ -7,13 +7,14 @@ always taken together. With u the score of an unknown row and k that of a known 
 $$ \text{AUROC} = P(u > k) + \tfrac12 P(u = k). $$
 
 Two public habits are deliberately not followed. `sklearn.metrics.roc_curve` drops collinear points
-unless told otherwise, and with them thresholds: 20 scores shared by one known and one unknown row
+by default, and with them thresholds: 20 scores shared by one known and one unknown row
 each give OpenOOD an FPR of 1.00 where 0.95 is true. torchmetrics passes scores outside [0, 1]
 through a sigmoid, which ties them: N(-800, 100) against N(-1000, 100) has an AUROC of 0.92, and
 torchmetrics says 0.50 in float32. Here scores are only ever compared.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from incognita.metrics._scores import (
     check_weights,
     tie_groups,
 )
+from incognita.metrics.measure import bootstrap_weights
 from incognita.shapes import Bool, Float, Float64, Int, Real
 
 RECALL = 0.95
@@ -247,8 +249,8 @@ def ranking_replicates(
 ) -> RankingReplicates:
     """Compute every ranking metric once per column of counts, as the bootstrap needs.
 
-    A count says how often a row stands in a replicate. Scores are sorted once; a replicate then is
-    one linear pass. A replicate that lost a whole class has NaN in every metric, and its `n_known`
+    A count is the number of times a row is in a replicate. Scores are sorted once; a replicate is
+    then one linear pass. A replicate without any row of a class has NaN in every metric; `n_known`
     and `n_unknown` are sums of counts.
 
     >>> is_unknown = np.array([True, False, True])
@@ -278,6 +280,39 @@ def ranking_replicates(
     replicates = RankingReplicates._make(np.ascontiguousarray(columns.T))
     n_unknown, n_all = n_rows
     return replicates._replace(recall=RECALL, n_known=n_all - n_unknown, n_unknown=n_unknown)
+
+
+def bootstrap_ranking(
+    unknown_score: Float[np.ndarray, "rows"],
+    is_unknown: Bool[np.ndarray, "rows"],
+    *,
+    images: Sequence[Any] | np.ndarray | None = None,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> RankingReplicates:
+    """Compute every ranking metric of the data, then of each bootstrap replicate.
+
+    Args:
+        unknown_score: Higher means more unknown.
+        is_unknown: The truth of each row.
+        images: The image id of each row, numbers or text, where images have several rows, as with
+            detections; images are drawn, not rows. By default each row is an image.
+        n_resamples: The number of replicates.
+        seed: The same seed draws the same images, so two methods can be paired.
+
+    >>> score, truth = np.array([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True])
+    >>> bootstrap_ranking(score, truth, n_resamples=10).auroc[0]
+    np.float64(0.75)
+    """
+    ids = np.arange(len(unknown_score)) if images is None else np.asarray(images)
+    if len(ids) != len(unknown_score):
+        raise InvalidDataError(
+            f"Expected one image id per score, got {len(ids)} for {len(unknown_score)}."
+        )
+    distinct, rows = np.unique(ids, return_inverse=True)
+    n_images = len(distinct)
+    weights = bootstrap_weights(n_images, n_resamples=n_resamples, seed=seed)
+    return ranking_replicates(unknown_score, is_unknown, weights[rows])
 
 
 def _checked(
