@@ -12,21 +12,17 @@ def attach(
 
     Args:
         package: The `__name__` of the package.
-        exports: Public names by the module that defines them, relative to the package: `".ranking"`.
+        exports: Public names by the module that defines them, such as `".ranking"`.
 
-    >>> getattr_, dir_, all_ = attach("incognita", {".errors": ["InvalidDataError"]})
-    >>> getattr_("InvalidDataError").__name__, dir_(), all_
+    >>> get, list_names, names = attach("incognita", {".errors": ["InvalidDataError"]})
+    >>> get("InvalidDataError").__name__, list_names(), names
     ('InvalidDataError', ['InvalidDataError'], ['InvalidDataError'])
     """
     homes = {name: module for module, names in exports.items() for name in names}
-    public = sorted(homes)
 
-    def __getattr__(name: str) -> Any:
+    def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(homes[name], package), name)
 
-    def __dir__() -> list[str]:
-        return list(public)
-
-    return __getattr__, __dir__, public
+    return get, lambda: sorted(homes), sorted(homes)

@@ -431,7 +431,8 @@ def test_boxes_are_chosen_by_a_mask_of_booleans_and_nothing_else(make, wrong):
     with pytest.raises(InvalidDataError) as caught:
         boxes[wrong]
     assert str(caught.value) == (
-        f"Expected a boolean mask to select {type(boxes).__name__}, one mark per row, got {wrong!r}."
+        f"Expected a boolean mask to select {type(boxes).__name__}, one mark per row, "
+        f"got {wrong!r}."
     )
 
 
@@ -607,7 +608,11 @@ def test_the_caller_may_still_write_to_an_array_of_his_own():
 @pytest.mark.parametrize(
     ("column", "values", "sentence"),
     [
-        ("confidence", [[0.5], [0.6]], "Expected one column as confidence of Detections, got an array"),
+        (
+            "confidence",
+            [[0.5], [0.6]],
+            "Expected one column as confidence of Detections, got an array",
+        ),
         ("confidence", ["high", "low"], "Expected numbers in confidence of Detections"),
         ("class_ids", [0.0, 0.7], "Expected integers in class_ids of Detections, got float64"),
         ("offsets", [0.0, 2.0], "Expected integers in offsets of Detections"),

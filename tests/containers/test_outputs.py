@@ -152,11 +152,11 @@ def test_the_shapes_of_annotations_are_checked_in_tests():
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        (np.zeros((4, 3)), "a tensor, but a ndarray came; torch.as_tensor makes one"),
-        ([[0.0]] * 4, "a tensor, but a list came; torch.as_tensor makes one"),
-        (torch.zeros(4), "floats, one row per image, but torch.float32 of shape [4] came"),
-        (torch.tensor(1.0), "floats, one row per image, but torch.float32 of shape [] came"),
-        (torch.zeros(4, 3).long(), "one row per image, but torch.int64 of shape [4, 3] came"),
+        (np.zeros((4, 3)), "to be a tensor, got ndarray. Convert it by torch.as_tensor"),
+        ([[0.0]] * 4, "to be a tensor, got list. Convert it by torch.as_tensor"),
+        (torch.zeros(4), "floats, one row per image, got torch.float32 of shape [4]"),
+        (torch.tensor(1.0), "floats, one row per image, got torch.float32 of shape []"),
+        (torch.zeros(4, 3).long(), "one row per image, got torch.int64 of shape [4, 3]"),
     ],
     ids=["array", "list", "column", "number", "integers"],
 )

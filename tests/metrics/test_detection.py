@@ -18,9 +18,9 @@ from incognita.metrics.conventions import POINTS_11, POINTS_101
 from incognita.metrics.detection import (
     COCO_AREAS,
     COCO_THRESHOLDS,
-    label_average_precision,
     coco_numbers,
     coco_numbers_of,
+    label_average_precision,
 )
 from incognita.metrics.matching import match
 

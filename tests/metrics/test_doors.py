@@ -99,7 +99,7 @@ WEIGHTED = {
 def test_weights_that_are_not_of_these_images_are_refused(metric, shape):
     assert refusal(WEIGHTED[metric], np.ones(shape, np.float32)) == (
         f"Image weights need one row for each of the {N} images and at least one column, "
-        f"but an array of shape {list(shape)} came."
+        f"one column, got an array of shape {list(shape)}."
     )
 
 
@@ -136,7 +136,7 @@ def test_more_known_classes_than_labels_are_refused(metric, n_known):
 )
 def test_an_iou_threshold_outside_0_to_1_is_refused(thresholds):
     assert refusal(match, DETECTIONS, TRUTH, thresholds=thresholds) == (
-        f"IoU thresholds must be 1 to 16 rising numbers from 0 to 1, but {list(thresholds)} came."
+        f"Expected 1 to 16 rising IoU thresholds from 0 to 1, got {list(thresholds)}."
     )
 
 
@@ -243,7 +243,7 @@ def test_a_ranking_is_resampled_by_image_whatever_the_ids(ids):
 
 def test_a_ranking_with_ids_for_other_rows_is_refused():
     assert refusal(bootstrap_ranking, SCORE, UNKNOWN, images=[1, 2]) == (
-        "2 image ids came for 7 scores."
+        "Expected one image id per score, got 2 for 7."
     )
 
 

@@ -24,7 +24,7 @@ _EXACT_POWERS = np.array([float(f"1e{power}") for power in range(23)])
 
 
 def _five_to_the(power: int) -> int:
-    """Give the first 128 bits of a power of five; short reciprocals are rounded up (Lemire)."""
+    """Return the first 128 bits of a power of five; short reciprocals are rounded up (Lemire)."""
     if power >= 0:
         digits: int = 5**power << 128
         return digits >> (digits.bit_length() - 128)
@@ -99,7 +99,7 @@ def _scan_digits(buffer: Any, i: int, mantissa: int) -> tuple[int, int, bool]:
 
 @inlined
 def to_float(mantissa: int, power: int) -> float:
-    """Give the float64 nearest to mantissa * 10**power; NaN where that needs a closer look."""
+    """Return the float64 nearest to mantissa * 10**power; NaN where that needs a closer look."""
     if mantissa == 0:
         return 0.0
     if mantissa < 0:
@@ -154,7 +154,7 @@ def _normalize(word: Any) -> tuple[Any, int]:
 
 @inlined
 def _multiply(a: Any, b: Any) -> tuple[Any, Any]:
-    """Give the upper and the lower 64 bits of a product."""
+    """Return the upper and lower 64 bits of a product."""
     a_high, a_low, b_high, b_low = a >> _U32, a & _LOW_HALF, b >> _U32, b & _LOW_HALF
     middle = a_high * b_low + (a_low * b_low >> _U32)
     other = a_low * b_high + (middle & _LOW_HALF)
@@ -202,7 +202,7 @@ def scan_results(
             here (int64, at least 5 rows); the caller must convert those.
 
     Returns:
-        The state; the position of the first unread byte; how many rows and hard numbers came.
+        The state; the position of the first unread byte; the numbers of rows and of hard numbers.
     """
     row = n_hard = _I0
     position = start

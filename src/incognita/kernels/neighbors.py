@@ -32,7 +32,7 @@ def keep_relations(
         threshold: What a relation must exceed.
         errors: The largest error of a cosine and of an agreement.
         queries: Unit vectors and probabilities, in float64.
-        bank: Rows as they came, what brings them to unit length, and probabilities, in float64.
+        bank: Rows as given, what brings them to unit length, and probabilities, in float64.
     """
     units, shares = queries
     rows, scale, row_shares = bank
@@ -226,7 +226,7 @@ def best_of_candidates(
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def dot_products(query: Array, bank: Array, scale: Array) -> Array:
-    """Give the float64 products of one query with all rows, rounded as above."""
+    """Compute the float64 products of one query with all rows, rounded as above."""
     exact = np.empty(bank.shape[0])
     for i in range(bank.shape[0]):
         exact[i] = _dot(query, bank[i]) * scale[i]

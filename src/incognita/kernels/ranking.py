@@ -9,7 +9,7 @@ Division follows numpy, not Python: a test for zero in every division would keep
 advancing side by side in vector registers.
 """
 
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -23,27 +23,25 @@ RECALL_TOLERANCE = 1e-12
 
 LANES = 16  # replicates that advance together
 
-Value = TypeVar("Value")
 
-
-class Ranking(NamedTuple, Generic[Value]):
+class Ranking(NamedTuple):
     """The ranking metrics; `metrics.ranking.RankingMetrics` explains each of them.
 
     To add one, add a field here, its value in `_metrics`, and a line in `metrics.catalog`.
     """
 
-    auroc: Value
-    aupr_unknown: Value
-    aupr_known: Value
-    aupr_unknown_trapezoid: Value
-    aupr_known_trapezoid: Value
-    fpr_at_unknown_recall: Value
-    fpr_at_known_recall: Value
-    detection_error: Value
-    detection_error_at_known_recall: Value
+    auroc: float
+    aupr_unknown: float
+    aupr_known: float
+    aupr_unknown_trapezoid: float
+    aupr_known_trapezoid: float
+    fpr_at_unknown_recall: float
+    fpr_at_known_recall: float
+    detection_error: float
+    detection_error_at_known_recall: float
     recall: float
-    n_known: Value
-    n_unknown: Value
+    n_known: float
+    n_unknown: float
 
 
 class _Totals(NamedTuple):
@@ -142,7 +140,7 @@ def _advance(before: _Sweep, totals: _Totals, unknown: float, known: float) -> _
 
 
 @numba.njit(nogil=True, error_model="numpy")
-def _metrics(end: _Sweep, totals: _Totals, recall: float) -> Ranking[float]:
+def _metrics(end: _Sweep, totals: _Totals, recall: float) -> Ranking:
     """Turn the sums after the last tie group into metrics."""
     pairs = 2.0 * totals.unknown * totals.known
     return Ranking(
@@ -181,7 +179,7 @@ def split_scores(
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def sweep_scores(
     unknown: Float[np.ndarray, "unknown"], known: Float[np.ndarray, "known"], recall: float
-) -> Ranking[float]:
+) -> Ranking:
     """Measure the rising scores of unknown and of known rows, at least one of each."""
     n_unknown, n_known = unknown.size, known.size
     totals = _totals(float(n_unknown), float(n_known), recall)
@@ -218,7 +216,7 @@ def sweep_weights(
     is_unknown: Bool[np.ndarray, "rows"],
     is_last: Bool[np.ndarray, "rows"],
     recall: float,
-) -> Ranking[float]:
+) -> Ranking:
     """Measure weighted rows, sorted from the largest score down.
 
     `is_last` marks the row that closes each tie group; both classes must weigh something.
@@ -238,7 +236,7 @@ def sweep_weights(
 
 @numba.njit(nogil=True, error_model="numpy")
 def _load(state: Any, lane: int) -> _Sweep:
-    return _Sweep(*to_fixed_tuple(state[:, lane], N_SUMS))
+    return _Sweep(*to_fixed_tuple(state[:, lane], N_SUMS))  # type: ignore[call-arg]
 
 
 @numba.njit(nogil=True, error_model="numpy")

@@ -8,6 +8,59 @@ from typing import TYPE_CHECKING
 from incognita._lazy import attach
 
 if TYPE_CHECKING:
+    from incognita.metrics.calibration import Reliability as Reliability
+    from incognita.metrics.calibration import brier_score as brier_score
+    from incognita.metrics.calibration import d_ece_of as d_ece_of
+    from incognita.metrics.calibration import ece as ece
+    from incognita.metrics.calibration import laace_of as laace_of
+    from incognita.metrics.calibration import laece as laece
+    from incognita.metrics.calibration import laece_of as laece_of
+    from incognita.metrics.calibration import reliability as reliability
+    from incognita.metrics.calibration import reliability_of as reliability_of
+    from incognita.metrics.catalog import Direction as Direction
+    from incognita.metrics.catalog import MetricInfo as MetricInfo
+    from incognita.metrics.catalog import get_metric as get_metric
+    from incognita.metrics.conventions import AveragePrecisionRule as AveragePrecisionRule
+    from incognita.metrics.conventions import CalibrationRule as CalibrationRule
+    from incognita.metrics.conventions import Matching as Matching
+    from incognita.metrics.conventions import get_matching as get_matching
+    from incognita.metrics.detection import CocoNumbers as CocoNumbers
+    from incognita.metrics.detection import LabelPrecision as LabelPrecision
+    from incognita.metrics.detection import PrecisionCurves as PrecisionCurves
+    from incognita.metrics.detection import coco_measures as coco_measures
+    from incognita.metrics.detection import coco_numbers as coco_numbers
+    from incognita.metrics.detection import label_average_precision as label_average_precision
+    from incognita.metrics.detection import precision_curves as precision_curves
+    from incognita.metrics.lrp import LRP as LRP
+    from incognita.metrics.lrp import OptimalLRP as OptimalLRP
+    from incognita.metrics.lrp import lrp_error as lrp_error
+    from incognita.metrics.lrp import optimal_lrp as optimal_lrp
+    from incognita.metrics.matching import MatchTable as MatchTable
+    from incognita.metrics.matching import match as match
+    from incognita.metrics.matching import match_superclasses as match_superclasses
+    from incognita.metrics.measure import Difference as Difference
+    from incognita.metrics.measure import Interval as Interval
+    from incognita.metrics.measure import MetricValue as MetricValue
+    from incognita.metrics.measure import bootstrap_weights as bootstrap_weights
+    from incognita.metrics.measure import interval as interval
+    from incognita.metrics.measure import paired_difference as paired_difference
+    from incognita.metrics.open_set import UnknownOverlaps as UnknownOverlaps
+    from incognita.metrics.open_set import images_without_detection as images_without_detection
+    from incognita.metrics.open_set import mean_average_precision as mean_average_precision
+    from incognita.metrics.open_set import normalized_open_set_error as normalized_open_set_error
+    from incognita.metrics.open_set import (
+        open_set_error_by_detections as open_set_error_by_detections,
+    )
+    from incognita.metrics.open_set import open_set_error_by_objects as open_set_error_by_objects
+    from incognita.metrics.open_set import overlap_unknown as overlap_unknown
+    from incognita.metrics.open_set import unknown_average_precision as unknown_average_precision
+    from incognita.metrics.open_set import (
+        unknown_objects_without_detection as unknown_objects_without_detection,
+    )
+    from incognita.metrics.open_set import unknown_precision as unknown_precision
+    from incognita.metrics.open_set import unknown_recall as unknown_recall
+    from incognita.metrics.open_set import wilderness_impact as wilderness_impact
+    from incognita.metrics.open_set import wilderness_ratio as wilderness_ratio
     from incognita.metrics.ranking import RankingMetrics as RankingMetrics
     from incognita.metrics.ranking import RankingReplicates as RankingReplicates
     from incognita.metrics.ranking import RocPoints as RocPoints
@@ -28,46 +81,6 @@ if TYPE_CHECKING:
     from incognita.metrics.selective import oscr as oscr
     from incognita.metrics.selective import oscr_points as oscr_points
     from incognita.metrics.selective import risk_coverage as risk_coverage
-    from incognita.metrics.matching import MatchTable as MatchTable
-    from incognita.metrics.matching import match as match
-    from incognita.metrics.matching import match_superclasses as match_superclasses
-    from incognita.metrics.detection import CocoNumbers as CocoNumbers
-    from incognita.metrics.detection import LabelPrecision as LabelPrecision
-    from incognita.metrics.detection import PrecisionCurves as PrecisionCurves
-    from incognita.metrics.detection import coco_measures as coco_measures
-    from incognita.metrics.detection import coco_numbers as coco_numbers
-    from incognita.metrics.detection import label_average_precision as label_average_precision
-    from incognita.metrics.detection import precision_curves as precision_curves
-    from incognita.metrics.open_set import UnknownOverlaps as UnknownOverlaps
-    from incognita.metrics.open_set import images_without_detection as images_without_detection
-    from incognita.metrics.open_set import mean_average_precision as mean_average_precision
-    from incognita.metrics.open_set import normalized_open_set_error as normalized_open_set_error
-    from incognita.metrics.open_set import (
-        open_set_error_by_detections as open_set_error_by_detections,
-    )
-    from incognita.metrics.open_set import open_set_error_by_objects as open_set_error_by_objects
-    from incognita.metrics.open_set import overlap_unknown as overlap_unknown
-    from incognita.metrics.open_set import unknown_average_precision as unknown_average_precision
-    from incognita.metrics.open_set import (
-        unknown_objects_without_detection as unknown_objects_without_detection,
-    )
-    from incognita.metrics.open_set import unknown_precision as unknown_precision
-    from incognita.metrics.open_set import unknown_recall as unknown_recall
-    from incognita.metrics.open_set import wilderness_impact as wilderness_impact
-    from incognita.metrics.open_set import wilderness_ratio as wilderness_ratio
-    from incognita.metrics.lrp import LRP as LRP
-    from incognita.metrics.lrp import OptimalLRP as OptimalLRP
-    from incognita.metrics.lrp import lrp_error as lrp_error
-    from incognita.metrics.lrp import optimal_lrp as optimal_lrp
-    from incognita.metrics.calibration import Reliability as Reliability
-    from incognita.metrics.calibration import brier_score as brier_score
-    from incognita.metrics.calibration import d_ece_of as d_ece_of
-    from incognita.metrics.calibration import ece as ece
-    from incognita.metrics.calibration import laace_of as laace_of
-    from incognita.metrics.calibration import laece as laece
-    from incognita.metrics.calibration import laece_of as laece_of
-    from incognita.metrics.calibration import reliability as reliability
-    from incognita.metrics.calibration import reliability_of as reliability_of
     from incognita.metrics.self_awareness import Aggregation as Aggregation
     from incognita.metrics.self_awareness import BalancedAccuracy as BalancedAccuracy
     from incognita.metrics.self_awareness import balanced_accuracy as balanced_accuracy
@@ -77,19 +90,6 @@ if TYPE_CHECKING:
     )
     from incognita.metrics.self_awareness import image_uncertainty as image_uncertainty
     from incognita.metrics.self_awareness import in_distribution_quality as in_distribution_quality
-    from incognita.metrics.conventions import AveragePrecisionRule as AveragePrecisionRule
-    from incognita.metrics.conventions import CalibrationRule as CalibrationRule
-    from incognita.metrics.conventions import Matching as Matching
-    from incognita.metrics.conventions import get_matching as get_matching
-    from incognita.metrics.measure import Difference as Difference
-    from incognita.metrics.measure import Interval as Interval
-    from incognita.metrics.measure import MetricValue as MetricValue
-    from incognita.metrics.measure import bootstrap_weights as bootstrap_weights
-    from incognita.metrics.measure import interval as interval
-    from incognita.metrics.measure import paired_difference as paired_difference
-    from incognita.metrics.catalog import Direction as Direction
-    from incognita.metrics.catalog import MetricInfo as MetricInfo
-    from incognita.metrics.catalog import get_metric as get_metric
 
 __getattr__, __dir__, __all__ = attach(
     __name__,

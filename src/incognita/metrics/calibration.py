@@ -105,7 +105,7 @@ def laace_of(
     rule: CalibrationRule = PAPER_CALIBRATION,
     weights: Float[np.ndarray, "images replicates"] | None = None,
 ) -> MetricValue:
-    """Compute LaACE: the mean distance between confidence and quality, class by class, without bins.
+    """Compute LaACE: the mean distance of confidence and quality, class by class, without bins.
 
     Kuzucu et al., On calibration of object detectors, ECCV 2024.
     """

@@ -79,8 +79,8 @@ def mean_average_precision(
 ) -> MetricValue:
     """Compute the mean AP of the known classes at the table's first threshold (mAP_k).
 
-    `labels` is the result of `label_average_precision` for the same table, rule and weights, if already
-    computed; `nothing` is the reason where no class has an object.
+    `labels` is the result of `label_average_precision` for the same table, rule and weights, if
+    already computed; `nothing` is the reason where no class has an object.
     """
     weights = image_weights(weights, table.n_images)
     labels = labels or label_average_precision(table, weights, rule=rule)

@@ -13,7 +13,8 @@ through a sigmoid, which ties them: N(-800, 100) against N(-1000, 100) has an AU
 torchmetrics says 0.50 in float32. Here scores are only ever compared.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,6 @@ from incognita.errors import InvalidDataError
 from incognita.kernels.ranking import (
     LANES,
     Ranking,
-    Value,
     split_scores,
     sweep_replicates,
     sweep_scores,
@@ -42,36 +42,7 @@ from incognita.shapes import Bool, Float, Float64, Int, Real
 RECALL = 0.95
 
 
-class _AtRecall(Ranking[Value]):
-    """Metrics at 95 % recall, under the names by which they are published."""
-
-    __slots__ = ()
-
-    @property
-    def fpr_at_95_unknown_recall(self) -> Value:
-        """`fpr_at_unknown_recall`, if the recall is 0.95."""
-        return self._at_95("fpr_at_unknown_recall")
-
-    @property
-    def fpr_at_95_known_recall(self) -> Value:
-        """`fpr_at_known_recall`, if the recall is 0.95."""
-        return self._at_95("fpr_at_known_recall")
-
-    @property
-    def detection_error_at_95_known_recall(self) -> Value:
-        """`detection_error_at_known_recall`, if the recall is 0.95."""
-        return self._at_95("detection_error_at_known_recall")
-
-    def _at_95(self, name: str) -> Value:
-        if self.recall != RECALL:
-            raise AttributeError(
-                f"These metrics are at recall {self.recall:g}, not 0.95; use {name}."
-            )
-        value: Value = getattr(self, name)
-        return value
-
-
-class RankingMetrics(_AtRecall[float]):
+class RankingMetrics(Ranking):
     r"""Every ranking metric of one set of scores, as shares between 0 and 1.
 
     With recall the share of a class that is recognized (unknown flagged, known accepted) and
@@ -105,11 +76,49 @@ class RankingMetrics(_AtRecall[float]):
 
     __slots__ = ()
 
+    @property
+    def fpr_at_95_unknown_recall(self) -> float:
+        """`fpr_at_unknown_recall`, if the recall is 0.95."""
+        return self._at_95("fpr_at_unknown_recall")
 
-class RankingReplicates(_AtRecall[np.ndarray]):
-    """The fields of `RankingMetrics`, each an array with one value per replicate."""
+    @property
+    def fpr_at_95_known_recall(self) -> float:
+        """`fpr_at_known_recall`, if the recall is 0.95."""
+        return self._at_95("fpr_at_known_recall")
 
-    __slots__ = ()
+    @property
+    def detection_error_at_95_known_recall(self) -> float:
+        """`detection_error_at_known_recall`, if the recall is 0.95."""
+        return self._at_95("detection_error_at_known_recall")
+
+    def _at_95(self, name: str) -> float:
+        if self.recall != RECALL:
+            raise AttributeError(
+                f"These metrics are at recall {self.recall:g}, not 0.95; use {name}."
+            )
+        return float(getattr(self, name))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RankingReplicates:
+    """The fields of `RankingMetrics`, at recall 0.95, as attributes with one value per replicate.
+
+    Args:
+        columns: The arrays by the name of the field.
+    """
+
+    columns: Mapping[str, Float64[np.ndarray, "replicates"]]
+    recall: float = RECALL
+
+    def __getattr__(self, name: str) -> Float64[np.ndarray, "replicates"]:
+        columns = self.__dict__.get("columns", {})
+        field = name.replace("_at_95_", "_at_")
+        if field not in columns:
+            raise AttributeError(f"RankingReplicates has no field {name!r}.")
+        return np.asarray(columns[field])
+
+    def __repr__(self) -> str:
+        return f"RankingReplicates({len(self.auroc):,} replicates)"
 
 
 # the ranking metrics under the names by which results store them
@@ -267,19 +276,19 @@ def ranking_replicates(
     order, is_last = tie_groups(score)
     falls_unknown = is_unknown[order]
     n_replicates = counts.shape[1]
-    columns = np.empty((n_replicates, len(RankingReplicates._fields)))
+    values = np.empty((n_replicates, len(Ranking._fields)))
     n_rows = np.empty((2, n_replicates))
     for first in range(0, n_replicates, LANES):
         block = slice(first, first + LANES)
         falling = _falling_counts(counts[:, block], order)
-        measured = sweep_replicates(falling, falls_unknown, is_last, RECALL)
-        n_lanes = len(columns[block])
-        columns[block] = measured[:n_lanes]
+        n_lanes = len(values[block])
+        values[block] = sweep_replicates(falling, falls_unknown, is_last, RECALL)[:n_lanes]
         n_rows[0, block] = (falls_unknown.astype(np.float64) @ falling)[:n_lanes]
         n_rows[1, block] = falling.sum(axis=0)[:n_lanes]
-    replicates = RankingReplicates._make(np.ascontiguousarray(columns.T))
+    columns = dict(zip(Ranking._fields, np.ascontiguousarray(values.T), strict=True))
+    del columns["recall"]
     n_unknown, n_all = n_rows
-    return replicates._replace(recall=RECALL, n_known=n_all - n_unknown, n_unknown=n_unknown)
+    return RankingReplicates(columns | {"n_known": n_all - n_unknown, "n_unknown": n_unknown})
 
 
 def bootstrap_ranking(

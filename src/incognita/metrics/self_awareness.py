@@ -81,7 +81,7 @@ def balanced_accuracy(
     *,
     threshold: float,
 ) -> BalancedAccuracy:
-    """Compute the balanced accuracy of accepting an image when its uncertainty is at most the threshold.
+    """Compute the balanced accuracy of accepting images with at most this uncertainty.
 
     The rule of the paper's algorithm A.2, which rejects only above the threshold.
 

@@ -35,7 +35,7 @@ def mix(value: np.uint64) -> np.uint64:
 
 @numba.njit(nogil=True, error_model="numpy")
 def start_stream(key: np.uint64, index: int) -> Array:
-    """Give the stream of one image of a set."""
+    """Return the random stream of one image of a set."""
     stream = np.empty(1, np.uint64)
     stream[0] = mix(key ^ mix(np.uint64(index) * GOLDEN + GOLDEN))
     return stream
@@ -76,14 +76,14 @@ def bell(stream: Array) -> float:
 
 @numba.njit(nogil=True, error_model="numpy")
 def hashed(key: np.uint64, column: int, row: int) -> float:
-    """Give the random number between 0 and 1 that belongs to a place of a grid."""
+    """Return the random number between 0 and 1 of a grid point."""
     place = np.uint64(column) * GOLDEN + np.uint64(row) * ROW_FACTOR
     return np.float64(mix(key ^ mix(place)) >> MANTISSA_SHIFT) * UNIT
 
 
 @numba.njit(nogil=True, error_model="numpy")
 def turned(share: float) -> tuple[float, float]:
-    """Give cosine and sine of a share of a full turn, to 1e-6, without the system's libraries."""
+    """Compute cosine and sine of a share of a full turn, to 1e-6, without system libraries."""
     quarter = int(share * 4.0)
     t = (share * 4.0 - quarter) * 1.5707963267948966
     square = t * t

@@ -87,7 +87,7 @@ def render_scene(
     """Render a scene of one to `most` objects.
 
     `choices` are the classes an object may have and `pictures` what fills each class of the tree.
-    Gives the image, the class of each object, and of each pixel the number of the object that is
+    Returns the image, the class of each object, and of each pixel the number of the object that is
     seen there, -1 where there is none.
     """
     stream = start_stream(key, index)

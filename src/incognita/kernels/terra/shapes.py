@@ -40,7 +40,7 @@ class Outlines(NamedTuple):
 def segment_distance_squared(
     x: float, y: float, ax: float, ay: float, bx: float, by: float
 ) -> float:
-    """Give the squared distance from a point to a segment, which may be a single point."""
+    """Compute the squared distance from a point to a segment, which may be a single point."""
     ex, ey = bx - ax, by - ay
     length = ex * ex + ey * ey
     t = 0.0
@@ -70,7 +70,7 @@ def _part_distance(outlines: Outlines, part: int, x: float, y: float) -> float:
 
 @numba.njit(nogil=True, error_model="numpy")
 def outline_distance(outlines: Outlines, outline: int, x: float, y: float) -> float:
-    """Give the signed distance to an outline, negative inside."""
+    """Compute the signed distance to an outline, negative inside."""
     distance = NOWHERE
     for part in range(outlines.firsts[outline], outlines.firsts[outline + 1]):
         d = _part_distance(outlines, part, x, y)
@@ -80,7 +80,7 @@ def outline_distance(outlines: Outlines, outline: int, x: float, y: float) -> fl
 
 @numba.njit(nogil=True, error_model="numpy")
 def mixed(a: Color, b: Color, share: float) -> Color:
-    """Give the color that lies this share of the way from one to another."""
+    """Interpolate between two colors."""
     return (
         a[0] + (b[0] - a[0]) * share,
         a[1] + (b[1] - a[1]) * share,
@@ -102,7 +102,7 @@ def _step(x: float) -> float:
 
 @numba.njit(nogil=True, error_model="numpy")
 def fill_share(fill: int, key: np.uint64, u: float, v: float, period: float) -> float:
-    """Say how much of the second color a fill has at a place, given in pixels."""
+    """Compute the share of the second color of a fill at a point, in pixels."""
     u, v = u / period, v / period
     if fill == 1:
         return _step(_wave(u))
@@ -186,7 +186,7 @@ def _text_share(key: np.uint64, u: float, v: float) -> float:
 def picture_color(
     picture: int, key: np.uint64, u: float, v: float, half: float, period: float, a: Color, b: Color
 ) -> Color:
-    """Give the color of another kind of picture at a place, in pixels from its center.
+    """Compute the color of another kind of picture at a point, in pixels from its center.
 
     `half` is half the size of the picture, `period` the size of its grain, a and b its two colors.
     """
