@@ -476,7 +476,7 @@ def test_parts_with_and_without_a_column_cannot_be_joined(column):
         with pytest.raises(InvalidDataError) as caught:
             Detections.concatenate(parts)
         assert str(caught.value) == (
-            f"Some parts have {column} and others do not; give all or none."
+            f"Some parts have {column} and others do not; pass all or none."
         )
 
 
@@ -659,5 +659,5 @@ def test_one_bad_box_among_very_many_is_found_and_named():
     columns = {"confidence": np.full(n, 0.5), "class_ids": np.zeros(n, np.int32)}
     Detections([1], [0, n], boxes, **columns, classes=Classes(("car",)))
     boxes[4321] = [9.0, 0.0, 4.0, 3.0]
-    with pytest.raises(InvalidDataError, match="x1 <= x2 and y1 <= y2, but row 4321 is"):
+    with pytest.raises(InvalidDataError, match=r"x1 <= x2 and y1 <= y2 .* in row 4321\."):
         Detections([1], [0, n], boxes, **columns, classes=Classes(("car",)))

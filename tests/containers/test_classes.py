@@ -123,7 +123,7 @@ def test_a_superclass_that_is_no_name_is_refused(above):
 
 
 def test_a_class_that_is_listed_twice_is_refused():
-    with pytest.raises(InvalidDataError, match=r"^Class 'bus' is listed twice; give each class"):
+    with pytest.raises(InvalidDataError, match=r"^Class 'bus' is listed twice; list every class"):
         Classes(("car", "bus", "bus"))
 
 

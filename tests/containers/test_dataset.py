@@ -41,7 +41,7 @@ def test_gray_becomes_three_equal_channels(listed):
     ],
 )
 def test_what_is_no_uint8_image_is_refused_at_the_door(images):
-    with pytest.raises(InvalidDataError, match="but an image is uint8 from 0 to 255"):
+    with pytest.raises(InvalidDataError, match="Expected images of two as uint8"):
         ArrayDataset("two", ("a", "b"), images)
 
 

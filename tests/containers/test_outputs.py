@@ -62,9 +62,9 @@ def test_outputs_may_be_logits_alone():
 @pytest.mark.parametrize(
     ("weight", "bias", "shapes"),
     [
-        ((2, 3), (3,), "shape [2, 3] and the bias [3]"),
-        ((2, 3), (2, 1), "shape [2, 3] and the bias [2, 1]"),
-        ((2,), (2,), "shape [2] and the bias [2]"),
+        ((2, 3), (3,), "[2, 3] and [3]"),
+        ((2, 3), (2, 1), "[2, 3] and [2, 1]"),
+        ((2,), (2,), "[2] and [2]"),
     ],
 )
 @pytest.mark.usefixtures("outside_tests")
@@ -72,7 +72,7 @@ def test_a_head_whose_bias_does_not_fit_is_refused(weight, bias, shapes):
     with pytest.raises(InvalidDataError) as caught:
         Head(torch.zeros(weight), torch.zeros(bias))
     assert str(caught.value) == (
-        f"A head needs a weight [classes, d] and a bias [classes], but the weight has {shapes}."
+        f"Expected a head with weight [classes, d] and bias [classes], got shapes {shapes}."
     )
 
 
@@ -109,7 +109,7 @@ def test_a_head_whose_bias_does_not_fit_is_refused(weight, bias, shapes):
         ),
         (
             {"logits": torch.zeros(4, 5)},
-            "The head gives 3 classes, but logits have 5 columns.",
+            "The head has 3 classes, but logits have 5 columns.",
         ),
         (
             {"features": torch.zeros(4, 7)},
@@ -134,7 +134,7 @@ def test_a_number_that_is_not_finite_is_refused_with_its_image(name, width, wron
         outputs(**changes)
     assert str(caught.value) == (
         f"{name} of ClassifierOutputs must be finite, but row 1 (image 7) is not; "
-        "look at that image or the model."
+        "check that image and the model."
     )
 
 
@@ -165,7 +165,7 @@ def test_a_table_is_a_tensor_of_floats_with_one_row_per_image(name, wrong, sente
     changes = {"layers": {"stem": wrong}} if name == "layers['stem']" else {name: wrong}
     with pytest.raises(InvalidDataError, match=re.escape(sentence)) as caught:
         outputs(**changes)
-    assert str(caught.value).startswith(f"{name} of ClassifierOutputs must be ")
+    assert str(caught.value).startswith(f"Expected {name} of ClassifierOutputs ")
 
 
 def test_a_mask_selects_from_every_column():
@@ -254,7 +254,7 @@ def test_parts_of_different_models_cannot_be_joined(other):
     with pytest.raises(InvalidDataError) as caught:
         ClassifierOutputs.concatenate([outputs(), second])
     assert str(caught.value) == (
-        "Parts with different heads cannot be joined: they come from different models."
+        "Parts with different heads cannot be joined: they are of different models."
     )
 
 
@@ -290,7 +290,7 @@ def test_reshaped_outputs_keep_all_else_and_check_what_is_new():
     infinite = torch.tensor([[1.0, 1.0], [1.0, float("inf")]])
     with pytest.raises(InvalidDataError, match=r"features .* must be finite, but row 1 \(image b"):
         outputs.reshaped(infinite, torch.ones(2, 2), head)
-    with pytest.raises(InvalidDataError, match="rows has 2 rows and features has 3"):
+    with pytest.raises(InvalidDataError, match="got 2 rows of rows and 3 of features"):
         outputs.reshaped(torch.ones(3, 2), torch.ones(3, 2), head)
     with pytest.raises(InvalidDataError, match="head takes 2 features"):
         outputs.reshaped(torch.ones(2, 5), torch.ones(2, 2), head)

@@ -98,7 +98,7 @@ WEIGHTED = {
 @pytest.mark.usefixtures("outside_tests")
 def test_weights_that_are_not_of_these_images_are_refused(metric, shape):
     assert refusal(WEIGHTED[metric], np.ones(shape, np.float32)) == (
-        f"Image weights need one row for each of the {N} images and at least one column, "
+        f"Expected image weights with one row for each of the {N} images and at least "
         f"one column, got an array of shape {list(shape)}."
     )
 

@@ -110,14 +110,15 @@ class _FlatBoxes:
         xyxy: Float[np.ndarray, "boxes 4"] = as_rows(what, "xyxy", self.xyxy, 4)
         check_boxes(what, xyxy)
         if self.sizes is None:
-            with np.errstate(over="ignore"):  # refused by the check of areas
+            with np.errstate(over="ignore"):  # refused below
                 sizes = xyxy[:, 2:] - xyxy[:, :2]
         else:
             sizes = as_rows(what, "sizes", self.sizes, 2)
             check_rows(what, xyxy=len(xyxy), sizes=len(sizes))
-            check_finite(what, "sizes", sizes)
-            check_sizes(what, sizes, xyxy)
+        check_finite(what, "sizes", sizes)
         check_areas(what, sizes)
+        if self.sizes is not None:
+            check_sizes(what, sizes, xyxy)
         self._freeze(image_ids=as_ids(what, self.image_ids), xyxy=xyxy, sizes=sizes)
         self._freeze(offsets=as_integers(what, "offsets", self.offsets, np.int64))
         self._freeze(class_ids=as_integers(what, "class_ids", self.class_ids, np.int32))

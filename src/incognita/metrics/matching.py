@@ -385,7 +385,7 @@ def order_by_confidence(confidence: Float[np.ndarray, "n"]) -> UInt[np.ndarray, 
     # the bits of a negative float fall as the float rises: turn them around, below the others
     keys = (bits ^ ((bits >> (8 * size - 1)) & largest)) ^ ~largest
     # numpy sorts words of 16 bits in linear time, larger ones by comparisons
-    words = keys.view("<u2").reshape(len(keys), -1)
+    words = keys.view("<u2").reshape(len(keys), size // 2)
     return np.lexsort(words.T).astype(np.uint32)
 
 
