@@ -661,3 +661,9 @@ def test_one_bad_box_among_very_many_is_found_and_named():
     boxes[4321] = [9.0, 0.0, 4.0, 3.0]
     with pytest.raises(InvalidDataError, match=r"x1 <= x2 and y1 <= y2 .* in row 4321\."):
         Detections([1], [0, n], boxes, **columns, classes=Classes(("car",)))
+
+
+def test_containers_are_shown_in_one_line():
+    assert repr(detections()) == "Detections(3 images, 3 boxes, 3 classes)"
+    assert repr(truth()) == "BoxTruth(3 images, 3 boxes, 3 classes)"
+    assert repr(Classes(("car", "unknown"))) == "Classes(1 known, 1 unknown)"

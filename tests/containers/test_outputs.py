@@ -294,3 +294,16 @@ def test_reshaped_outputs_keep_all_else_and_check_what_is_new():
         outputs.reshaped(torch.ones(3, 2), torch.ones(3, 2), head)
     with pytest.raises(InvalidDataError, match="head takes 2 features"):
         outputs.reshaped(torch.ones(2, 5), torch.ones(2, 2), head)
+
+
+def test_outputs_are_shown_in_one_line():
+    assert repr(outputs()) == "ClassifierOutputs(4 rows, 3 classes, 2 features)"
+    assert repr(HEAD) == "Head(2 features to 3 classes)"
+
+
+def test_extra_outputs_are_joined():
+    parts = [
+        outputs(image_ids=tuple(ids), extra_outputs={"a/b": torch.ones(4)})
+        for ids in ("abcd", "efgh")
+    ]
+    assert ClassifierOutputs.concatenate(parts).extra_outputs["a/b"].shape == (8,)

@@ -377,7 +377,7 @@ def test_the_voc_family_refuses_ranges_of_areas():
     scene = Scene(1, [found(0, (0, 0, 9, 9), 0.5, "a")], [real(0, (0, 0, 9, 9), "a")], ["a"], {})
     detections, truth = to_containers(scene)
     with pytest.raises(
-        InvalidDataError, match="The voc convention knows no ranges of areas, but 2"
+        InvalidDataError, match="The voc convention does not support ranges of areas, got 2"
     ):
         match(
             detections,

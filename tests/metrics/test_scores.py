@@ -53,7 +53,7 @@ def test_a_score_that_is_not_finite_is_refused_with_its_row(bad) -> None:
             np.array([-1, 0, 0]),
             {},
             "is_unknown must be boolean, but is int64; "
-            "compare it with the label that is meant, as in labels == -1.",
+            "compare it with a label, as in labels == -1.",
         ),
         (
             np.zeros(3),

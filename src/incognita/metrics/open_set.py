@@ -103,7 +103,7 @@ def mean_average_precision(
     return MetricValue(values, support, reason, {"iou": float(table.thresholds[0])})
 
 
-NAN_CLASS = "a known class has detections but no object, for which the public code returns NaN"
+NAN_CLASS = "a known class has detections but no object, for which the public code gives NaN"
 
 
 def unknown_average_precision(
