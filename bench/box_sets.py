@@ -74,7 +74,7 @@ def place(rng: np.random.Generator, n: int, mean: float, spread: float) -> np.nd
 def find(
     rng: np.random.Generator, images: np.ndarray, classes: np.ndarray, boxes: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """Give each object three detections of falling quality; a tenth under a wrong name."""
+    """Draw three detections of falling quality per object, a tenth of them misnamed."""
     rows = np.repeat(np.arange(len(boxes)), 3)
     blur = np.tile([0.04, 0.12, 0.25], len(boxes))
     found = boxes[rows]
@@ -119,7 +119,7 @@ def to_containers(boxes: DetectedSet) -> tuple[Detections, BoxTruth]:
 def to_coco(
     boxes: DetectedSet,
 ) -> tuple[dict[str, list[dict[str, object]]], list[dict[str, object]]]:
-    """Give the annotation file and the results list; ids count from 1."""
+    """Return the annotation file and the results list; ids count from 1."""
     truth = zip(
         boxes.truth_images.tolist(),
         boxes.truth_classes.tolist(),

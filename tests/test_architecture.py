@@ -14,7 +14,7 @@ SOURCE = Path(incognita.__file__).parent
 
 # A folder may import only folders named earlier; those in one set do not import each other.
 LAYERS = [
-    {"_version", "errors", "shapes"},
+    {"_lazy", "_version", "errors", "shapes"},
     {"registry", "files", "calls"},
     {"kernels"},
     {"containers"},

@@ -1,4 +1,4 @@
-"""Parses the calls people type, such as `knn(k=10)`; nothing in them is executed."""
+"""Parser of typed calls such as `knn(k=10)`; nothing in them is executed."""
 
 import ast
 import re
@@ -116,7 +116,7 @@ def _fits(value: Any, hint: Any) -> bool:
         )
     if origin is tuple:
         return isinstance(value, tuple) and _items_fit(value, options)
-    if isinstance(value, bool):  # to Python it is a whole number, to people it is not
+    if isinstance(value, bool):  # an int to Python, but not to people
         return hint is bool or hint is Any
     if hint is float:
         return isinstance(value, int | float)

@@ -2,12 +2,12 @@
 
     IncognitaError
     ├── InvalidDataError (ValueError)     the content of an array or a file is wrong
-    ├── MissingDataError (FileNotFoundError)  a file that was named is not there
-    ├── UnknownNameError (KeyError)       no metric, class, … has that name
+    ├── MissingDataError (FileNotFoundError)  a file does not exist
+    ├── UnknownNameError (KeyError)       no metric, class, … has this name
     ├── MissingExtraError (ImportError)   an optional library is not installed
-    └── WorkerError (RuntimeError)        a process that was started to help has failed
+    └── WorkerError (RuntimeError)        a worker process has failed
 
-Every message is one sentence: what came, what was expected, what to do.
+Messages say what was expected, what was received and what to do.
 """
 
 from collections.abc import Iterable
@@ -15,15 +15,15 @@ from difflib import get_close_matches
 
 
 class IncognitaError(Exception):
-    """The base of every error that incognita raises on purpose."""
+    """Base class of all errors that incognita raises."""
 
 
 class InvalidDataError(IncognitaError, ValueError):
-    """The content of an array or a file is not what it must be."""
+    """The content of an array or a file is invalid."""
 
 
 class MissingDataError(IncognitaError, FileNotFoundError):
-    """A file or folder that was named does not exist."""
+    """A file or folder does not exist."""
 
 
 class MissingExtraError(IncognitaError, ImportError):
@@ -31,11 +31,11 @@ class MissingExtraError(IncognitaError, ImportError):
 
 
 class WorkerError(IncognitaError, RuntimeError):
-    """A process that was started to share the work died or failed."""
+    """A worker process died or failed."""
 
 
 class UnknownNameError(IncognitaError, KeyError):
-    """Nothing is registered under the name that was asked for."""
+    """Nothing is registered under this name."""
 
     def __str__(self) -> str:
         # KeyError shows the repr of its argument; a sentence should be shown as written.

@@ -1,4 +1,4 @@
-"""Opens data files, plain or compressed, and replaces files as a whole or not at all."""
+"""File access: plain or gzip-compressed input, JSON, and atomic writes."""
 
 import gzip
 import json
@@ -14,7 +14,7 @@ from incognita.errors import InvalidDataError, MissingDataError
 
 
 class RepeatedKeyObject(dict[str, Any]):
-    """A JSON object that holds a key twice; `json` would drop the first value without a word."""
+    """A JSON object with a repeated key, whose first value `json` would drop silently."""
 
     repeated: str
 
@@ -35,7 +35,7 @@ _GZIP_MARK = b"\x1f\x8b"
 
 @contextmanager
 def opened(path: Path) -> Iterator[BufferedIOBase]:
-    """Open a file that must exist; one compressed by gzip is unpacked, whatever its name."""
+    """Open an existing file; gzip is recognized by content and unpacked."""
     if path.is_dir():
         raise InvalidDataError(f"{path} is a folder, but a file is expected; name one inside it.")
     if not path.exists():
@@ -58,12 +58,12 @@ def opened(path: Path) -> Iterator[BufferedIOBase]:
 def load_json(
     path: Path, *, build: Callable[[list[tuple[str, Any]]], Any] = object_from_pairs
 ) -> Any:
-    """Read a JSON file; objects that repeat a key come back marked.
+    """Load a JSON file; objects with a repeated key are marked.
 
     Args:
         path: The file.
-        build: Makes an object from its keys and values; one that drops what nobody needs saves
-            memory while a large file is read.
+        build: Builds an object from its keys and values; dropping unneeded ones saves memory
+            while a large file is read.
     """
     with opened(path) as file:
         data = file.read()
@@ -82,9 +82,9 @@ def load_json(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Lend a temporary file beside `path` that takes its place only if all went well.
+    """Yield a temporary path beside `path` that replaces it only on success.
 
-    A link is followed, and what is no file (a device, a pipe) is written to, never replaced.
+    Links are followed; devices and pipes are written to directly, never replaced.
     """
     path = Path(os.path.realpath(path))  # resolve() raises where links go in a circle
     if path.is_dir():
@@ -106,7 +106,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_text(path: Path) -> Iterator[IO[str]]:
-    """Open a file for text that takes its place only if all went well; `.gz` compresses."""
+    """Open a text file that replaces `path` only on success; `.gz` compresses."""
     with replacing(path) as temporary:
         if path.suffix == ".gz":
             with gzip.open(temporary, "wt", encoding="utf-8") as file:

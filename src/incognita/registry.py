@@ -1,4 +1,4 @@
-"""Names people type, and where the thing behind each name lives."""
+"""Registries: names and the objects they stand for, imported on first use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from incognita.errors import MissingExtraError, unknown_name
 
 @dataclass(frozen=True)
 class Registry:
-    """A table from names to `"module:attribute"`; a module is imported when its name is asked for.
+    """A table from names to `"module:attribute"`; modules are imported on first use.
 
     >>> numbers = Registry("number", {"pi": "math:pi"})
     >>> numbers.get("pi")
@@ -26,7 +26,7 @@ class Registry:
     homes: Mapping[str, str]
 
     def get(self, name: str) -> Any:
-        """Import and give what the name stands for; a typo is answered with a suggestion."""
+        """Import and return the object with this name; an unknown name raises with a suggestion."""
         if name not in self.homes:
             raise unknown_name(self.kind, name, self.homes)
         module, _, attribute = self.homes[name].partition(":")
@@ -38,7 +38,7 @@ class Registry:
 
 
 def need(library: str, *, extra: str) -> ModuleType:
-    """Import an optional library, or say how to install it.
+    """Import an optional library; if it is missing, raise with the install command.
 
     >>> need("math", extra="numbers").floor(2.5)
     2

@@ -1,7 +1,7 @@
 """Array types with shapes: `Float[np.ndarray, "images classes"]`.
 
-Tests check them with jaxtyping and beartype. Outside tests an annotation is read by people only,
-and importing jaxtyping would be a tenth of the start of every command: there they are plain types.
+Tests check them with jaxtyping and beartype. Outside tests annotations are for readers only, and
+commands start faster without importing jaxtyping: there they are plain types.
 """
 
 import sys
@@ -19,7 +19,7 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
 else:
 
     class _Array:
-        """Gives the type of the array back and forgets its shape."""
+        """An array type whose shape is ignored."""
 
         def __class_getitem__(cls, array_and_shape: tuple[type, str]) -> Any:
             return array_and_shape[0]

@@ -108,8 +108,8 @@ def test_sizes_may_differ_from_the_boxes_by_rounding_only(make):
         with pytest.raises(InvalidDataError) as caught:
             make(sizes=[wrong, [3, 6], [0, 4]])
         assert str(caught.value) == (
-            f"sizes of {type(make()).__name__} must be the widths and heights of the boxes, "
-            f"but row 0 is {[float(x) for x in wrong]} for the box [0.0, 0.0, 4.0, 4.0]."
+            f"Expected sizes of {type(make()).__name__} to be the widths and heights of the boxes, "
+            f"got {[float(x) for x in wrong]} for the box [0.0, 0.0, 4.0, 4.0] in row 0."
         )
 
 
@@ -117,7 +117,7 @@ def test_wrong_sizes_are_named_by_their_row_among_millions():
     n = (1 << 20) + 3
     sizes = np.zeros((n, 2))
     sizes[-1] = 1
-    with pytest.raises(InvalidDataError, match=f"but row {n - 1} is "):
+    with pytest.raises(InvalidDataError, match=f" in row {n - 1}."):
         BoxTruth([1], [0, n], np.zeros((n, 4)), np.zeros(n, np.int32), CLASSES, sizes=sizes)
 
 
@@ -192,27 +192,27 @@ SHARED_FAULTS = {
     ),
     "negative width": (
         {"xyxy": [[0, 0, 4, 4], [1, 2, 4, 8], [5, 5, 4, 9]]},
-        "xyxy of {what} must have x1 <= x2 and y1 <= y2, but row 2 is [5.0, 5.0, 4.0, 9.0].",
+        "Expected x1 <= x2 and y1 <= y2 in xyxy of {what}, got [5.0, 5.0, 4.0, 9.0] in row 2.",
     ),
     "negative height": (
         {"xyxy": [[0, 0, 4, -1], [1, 2, 4, 8], [5, 5, 5, 9]]},
-        "xyxy of {what} must have x1 <= x2 and y1 <= y2, but row 0 is [0.0, 0.0, 4.0, -1.0].",
+        "Expected x1 <= x2 and y1 <= y2 in xyxy of {what}, got [0.0, 0.0, 4.0, -1.0] in row 0.",
     ),
     "three numbers per box": (
         {"xyxy": np.zeros((4, 3))},
-        "xyxy of {what} needs 4 numbers per row, but an array of shape [4, 3] came.",
+        "Expected 4 numbers per row in xyxy of {what}, got an array of shape [4, 3].",
     ),
     "two numbers per box": (
         {"xyxy": np.zeros((6, 2))},
-        "xyxy of {what} needs 4 numbers per row, but an array of shape [6, 2] came.",
+        "Expected 4 numbers per row in xyxy of {what}, got an array of shape [6, 2].",
     ),
     "one box, not in a list": (
         {"xyxy": [0, 0, 4, 4]},
-        "xyxy of {what} needs 4 numbers per row, but an array of shape [4] came.",
+        "Expected 4 numbers per row in xyxy of {what}, got an array of shape [4].",
     ),
     "sizes for four": (
         {"sizes": np.zeros((3, 4))},
-        "sizes of {what} needs 2 numbers per row, but an array of shape [3, 4] came.",
+        "Expected 2 numbers per row in sizes of {what}, got an array of shape [3, 4].",
     ),
     "sizes NaN": (
         {"sizes": [[1, 1], [1, np.nan], [1, 1]]},
@@ -224,67 +224,63 @@ SHARED_FAULTS = {
     ),
     "an area that overflows": (
         {"xyxy": [[0, 0, 4, 4], [0, 0, 1e200, 1e200], [5, 5, 5, 9]]},
-        "Boxes of {what} must have a finite area, but row 1 is [1e+200, 1e+200] large.",
+        "Expected boxes of {what} with a finite area, got a size of [1e+200, 1e+200] in row 1.",
     ),
     "sizes too few": (
         {"sizes": [[1, 1]]},
-        "{what} need columns of one length, but xyxy has 3 rows and sizes has 1.",
+        "Expected columns of one length in {what}, got 3 rows of xyxy and 1 of sizes.",
     ),
     "class ids too few": (
         {"class_ids": [0]},
-        "{what} need columns of one length, but xyxy has 3 rows and class_ids has 1.",
+        "Expected columns of one length in {what}, got 3 rows of xyxy and 1 of class_ids.",
     ),
     "class id too high": (
         {"class_ids": [0, 1, 3]},
-        "class_ids of {what} must be at least 0 and below the number of classes, 3, "
-        "but row 2 is 3.",
+        "Expected class_ids of {what} from 0 to 2, got 3 in row 2.",
     ),
     "class id beyond 32 bits": (
         {"class_ids": [0, 2**32, 2]},
-        "class_ids of {what} must fit into int32, but row 1 is 4294967296.",
+        "Expected int32 in class_ids of {what}, got 4294967296 in row 1.",
     ),
     "offset beyond 64 bits": (
         {"offsets": np.array([0, 2, 2, 2**64 - 1], np.uint64)},
-        "offsets of {what} must fit into int64, but row 3 is 18446744073709551615.",
+        "Expected int64 in offsets of {what}, got 18446744073709551615 in row 3.",
     ),
     "class id negative": (
         {"class_ids": [0, -1, 2]},
-        "class_ids of {what} must be at least 0 and below the number of classes, 3, "
-        "but row 1 is -1.",
+        "Expected class_ids of {what} from 0 to 2, got -1 in row 1.",
     ),
     "too few offsets": (
         {"offsets": [0, 2, 3]},
-        "{what} of 3 images need 4 offsets, but 3 came.",
+        "Expected 4 offsets for 3 images in {what}, got 3.",
     ),
     "offsets that begin late": (
         {"offsets": [1, 2, 2, 3]},
-        "The offsets of {what} must rise from 0 to the number of rows, 3, "
-        "but they go from 1 to 3.",
+        "Expected offsets of {what} from 0 to the number of rows, 3, got 1 to 3.",
     ),
     "offsets that end early": (
         {"offsets": [0, 1, 2, 2]},
-        "The offsets of {what} must rise from 0 to the number of rows, 3, "
-        "but they go from 0 to 2.",
+        "Expected offsets of {what} from 0 to the number of rows, 3, got 0 to 2.",
     ),
     "offsets that fall": (
         {"offsets": [0, 3, 2, 3]},
-        "The offsets of {what} must never fall, but 2 follows 3 at position 2.",
+        "Expected offsets of {what} that never decrease, got 2 after 3 at position 2.",
     ),
     "repeated id": (
         {"image_ids": [7, 7, 9]},
-        "Image id 7 appears 2 times in {what}; every id must be there once.",
+        "Image id 7 appears 2 times in {what}; ids must be unique.",
     ),
     "repeated id 0": (
         {"image_ids": [0, 7, 0]},
-        "Image id 0 appears 2 times in {what}; every id must be there once.",
+        "Image id 0 appears 2 times in {what}; ids must be unique.",
     ),
     "repeated text": (
         {"image_ids": ["a", "b", "a"]},
-        "Image id a appears 2 times in {what}; every id must be there once.",
+        "Image id a appears 2 times in {what}; ids must be unique.",
     ),
     "two repeated ids": (
         {"image_ids": [1, 1, 2, 2, 2], "offsets": [0, 1, 2, 3, 3, 3]},
-        "Image id 1 appears 2 times in {what}; every id must be there once.",
+        "Image id 1 appears 2 times in {what}; ids must be unique.",
     ),
 }  # fmt: skip
 
@@ -311,19 +307,19 @@ def test_columns_that_do_not_fit_are_refused(make, fault):
         ),
         (
             {"confidence": [0.5, 0.25 + 0.5j, 0.1]},
-            "confidence of Detections must be real numbers, but complex ones came.",
+            "Expected real numbers in confidence of Detections, got complex128.",
         ),
         (
             {"confidence": [0.5]},
-            "Detections need columns of one length, but xyxy has 3 rows and confidence has 1.",
+            "Expected columns of one length in Detections, got 3 rows of xyxy and 1 of confidence.",
         ),
         (
             {"logits": np.zeros((2, 3))},
-            "Detections need columns of one length, but xyxy has 3 rows and logits has 2.",
+            "Expected columns of one length in Detections, got 3 rows of xyxy and 2 of logits.",
         ),
         (
             {"features": np.zeros((4, 3))},
-            "Detections need columns of one length, but xyxy has 3 rows and features has 4.",
+            "Expected columns of one length in Detections, got 3 rows of xyxy and 4 of features.",
         ),
     ],
 )
@@ -338,7 +334,7 @@ def test_truth_refuses_columns_of_another_length(column):
     with pytest.raises(InvalidDataError) as caught:
         truth(**{column: [0, 0]})
     assert str(caught.value) == (
-        f"BoxTruth need columns of one length, but xyxy has 3 rows and {column} has 2."
+        f"Expected columns of one length in BoxTruth, got 3 rows of xyxy and 2 of {column}."
     )
 
 
@@ -349,7 +345,7 @@ def test_truth_refuses_columns_of_another_length(column):
 def test_truth_refuses_flags_that_are_neither_booleans_nor_0_and_1(column, flags, kind):
     with pytest.raises(InvalidDataError) as caught:
         truth(**{column: flags})
-    assert str(caught.value) == f"{column} of BoxTruth must be booleans, but {kind} came."
+    assert str(caught.value) == f"Expected booleans in {column} of BoxTruth, got {kind}."
 
 
 @pytest.mark.parametrize("column", ["is_crowd", "is_difficult"])
@@ -411,7 +407,7 @@ def test_a_mask_of_another_length_is_refused(make, n_marks):
     with pytest.raises(InvalidDataError) as caught:
         boxes[np.zeros(n_marks, np.bool_)]
     assert str(caught.value) == (
-        f"A mask over {type(boxes).__name__} needs one mark per row, 3, but {n_marks} came."
+        f"Expected a mask of 3 marks, one per row of {type(boxes).__name__}, got {n_marks}."
     )
 
 
@@ -435,7 +431,8 @@ def test_boxes_are_chosen_by_a_mask_of_booleans_and_nothing_else(make, wrong):
     with pytest.raises(InvalidDataError) as caught:
         boxes[wrong]
     assert str(caught.value) == (
-        f"{type(boxes).__name__} are chosen by a mask of booleans, one per row, but {wrong!r} came."
+        f"Expected a boolean mask to select {type(boxes).__name__}, one mark per row, "
+        f"got {wrong!r}."
     )
 
 
@@ -479,7 +476,7 @@ def test_parts_with_and_without_a_column_cannot_be_joined(column):
         with pytest.raises(InvalidDataError) as caught:
             Detections.concatenate(parts)
         assert str(caught.value) == (
-            f"Some parts have {column} and others do not; give all or none."
+            f"Some parts have {column} and others do not; pass all or none."
         )
 
 
@@ -506,7 +503,7 @@ def test_parts_of_different_classes_cannot_be_joined(other):
 def test_nothing_cannot_be_joined(kind):
     with pytest.raises(InvalidDataError) as caught:
         kind.concatenate([])
-    assert str(caught.value) == "There is nothing to join; give at least one part."
+    assert str(caught.value) == "Expected at least one part to join, got none."
 
 
 # --- another list of images ------------------------------------------------------------------
@@ -611,13 +608,17 @@ def test_the_caller_may_still_write_to_an_array_of_his_own():
 @pytest.mark.parametrize(
     ("column", "values", "sentence"),
     [
-        ("confidence", [[0.5], [0.6]], "confidence of Detections must be one column, but an array"),
-        ("confidence", ["high", "low"], "confidence of Detections must be numbers"),
-        ("class_ids", [0.0, 0.7], "class_ids of Detections must be integers, but numbers of type"),
-        ("offsets", [0.0, 2.0], "offsets of Detections must be integers"),
-        ("image_ids", [[7]], "image_ids of Detections must be one column"),
-        ("image_ids", [7.5], "image_ids of Detections must be integers or text, but float64 came"),
-        ("logits", [0.1, 0.2], "logits of Detections must be a matrix of floats"),
+        (
+            "confidence",
+            [[0.5], [0.6]],
+            "Expected one column as confidence of Detections, got an array",
+        ),
+        ("confidence", ["high", "low"], "Expected numbers in confidence of Detections"),
+        ("class_ids", [0.0, 0.7], "Expected integers in class_ids of Detections, got float64"),
+        ("offsets", [0.0, 2.0], "Expected integers in offsets of Detections"),
+        ("image_ids", [[7]], "Expected one column as image_ids of Detections"),
+        ("image_ids", [7.5], "Expected integers or text as image_ids of Detections, got float64"),
+        ("logits", [0.1, 0.2], "Expected a matrix of floats as logits of Detections"),
         ("features", [[1.0], [np.nan]], "features of Detections must be finite, but row 1 holds"),
     ],
 )
@@ -636,7 +637,7 @@ def test_a_column_of_another_kind_is_refused_and_never_cut_to_fit(column, values
 
 def test_ids_of_both_kinds_are_refused_and_no_ids_are_integers():
     classes = Classes(("car",))
-    with pytest.raises(InvalidDataError, match="must be all integers or all text, but both came"):
+    with pytest.raises(InvalidDataError, match="to be all integers or all text, got both"):
         Detections.empty([1, "one"], classes)
     assert Detections.empty([], classes).image_ids.dtype == np.int64
     joined = Detections.concatenate([Detections.empty([], classes), Detections.empty([1], classes)])
@@ -658,5 +659,11 @@ def test_one_bad_box_among_very_many_is_found_and_named():
     columns = {"confidence": np.full(n, 0.5), "class_ids": np.zeros(n, np.int32)}
     Detections([1], [0, n], boxes, **columns, classes=Classes(("car",)))
     boxes[4321] = [9.0, 0.0, 4.0, 3.0]
-    with pytest.raises(InvalidDataError, match="x1 <= x2 and y1 <= y2, but row 4321 is"):
+    with pytest.raises(InvalidDataError, match=r"x1 <= x2 and y1 <= y2 .* in row 4321\."):
         Detections([1], [0, n], boxes, **columns, classes=Classes(("car",)))
+
+
+def test_containers_are_shown_in_one_line():
+    assert repr(detections()) == "Detections(3 images, 3 boxes, 3 classes)"
+    assert repr(truth()) == "BoxTruth(3 images, 3 boxes, 3 classes)"
+    assert repr(Classes(("car", "unknown"))) == "Classes(1 known, 1 unknown)"

@@ -74,7 +74,7 @@ def test_a_class_without_role_or_superclass_is_refused(roles, superclasses, coun
     with pytest.raises(InvalidDataError) as caught:
         Classes(("car", "bus"), roles, superclasses)
     assert str(caught.value) == (
-        f"Classes need a role and a super-class for each name, but 2 names came with {counts}."
+        f"Expected a role and a super-class for each of 2 class names, got {counts}."
     )
 
 
@@ -95,7 +95,7 @@ def test_a_long_name_and_a_long_list_are_shortened_in_the_sentence():
 def test_a_text_is_no_list_of_names():
     with pytest.raises(InvalidDataError) as caught:
         Classes("abc")
-    assert str(caught.value) == "Classes need a list of names, but the text 'abc' came."
+    assert str(caught.value) == "Expected a list of class names, got the text 'abc'."
 
 
 @pytest.mark.usefixtures("outside_tests")
@@ -109,7 +109,8 @@ def test_a_role_that_is_none_is_refused(role):
     with pytest.raises(InvalidDataError) as caught:
         Classes(("car", "bus"), (KNOWN, role))
     assert str(caught.value) == (
-        f"The role of a class must be Role.KNOWN, Role.UNKNOWN or Role.IGNORED, but {role!r} came."
+        "Expected the role of a class to be Role.KNOWN, Role.UNKNOWN or Role.IGNORED, "
+        f"got {role!r}."
     )
 
 
@@ -118,11 +119,11 @@ def test_a_role_that_is_none_is_refused(role):
 def test_a_superclass_that_is_no_name_is_refused(above):
     with pytest.raises(InvalidDataError) as caught:
         Classes(("car", "bus"), superclasses=(None, above))
-    assert str(caught.value) == f"A super-class must be a name or None, but {above!r} came."
+    assert str(caught.value) == f"Expected a super-class to be a name or None, got {above!r}."
 
 
 def test_a_class_that_is_listed_twice_is_refused():
-    with pytest.raises(InvalidDataError, match=r"^Class 'bus' is listed twice; give each class"):
+    with pytest.raises(InvalidDataError, match=r"^Class 'bus' is listed twice; list every class"):
         Classes(("car", "bus", "bus"))
 
 

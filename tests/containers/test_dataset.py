@@ -18,7 +18,7 @@ def test_labels_may_be_a_list():
     assert isinstance(dataset, Dataset)
     assert dataset.labels.dtype == np.int64
     assert dataset.subset([1]).labels.tolist() == [0]
-    with pytest.raises(InvalidDataError, match="labels of images of two must be integers"):
+    with pytest.raises(InvalidDataError, match="Expected integers in labels of images of two"):
         ArrayDataset("two", ("a", "b"), pixels(2, 4, 4, 3), [1.5, 0.0])
 
 
@@ -41,7 +41,7 @@ def test_gray_becomes_three_equal_channels(listed):
     ],
 )
 def test_what_is_no_uint8_image_is_refused_at_the_door(images):
-    with pytest.raises(InvalidDataError, match="but an image is uint8 from 0 to 255"):
+    with pytest.raises(InvalidDataError, match="Expected images of two as uint8"):
         ArrayDataset("two", ("a", "b"), images)
 
 

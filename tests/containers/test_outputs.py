@@ -62,9 +62,9 @@ def test_outputs_may_be_logits_alone():
 @pytest.mark.parametrize(
     ("weight", "bias", "shapes"),
     [
-        ((2, 3), (3,), "shape [2, 3] and the bias [3]"),
-        ((2, 3), (2, 1), "shape [2, 3] and the bias [2, 1]"),
-        ((2,), (2,), "shape [2] and the bias [2]"),
+        ((2, 3), (3,), "[2, 3] and [3]"),
+        ((2, 3), (2, 1), "[2, 3] and [2, 1]"),
+        ((2,), (2,), "[2] and [2]"),
     ],
 )
 @pytest.mark.usefixtures("outside_tests")
@@ -72,7 +72,7 @@ def test_a_head_whose_bias_does_not_fit_is_refused(weight, bias, shapes):
     with pytest.raises(InvalidDataError) as caught:
         Head(torch.zeros(weight), torch.zeros(bias))
     assert str(caught.value) == (
-        f"A head needs a weight [classes, d] and a bias [classes], but the weight has {shapes}."
+        f"Expected a head with weight [classes, d] and bias [classes], got shapes {shapes}."
     )
 
 
@@ -81,35 +81,35 @@ def test_a_head_whose_bias_does_not_fit_is_refused(weight, bias, shapes):
     [
         (
             {"image_ids": (1, 2)},
-            "ClassifierOutputs need columns of one length, "
-            "but image_ids has 2 rows and logits has 4.",
+            "Expected columns of one length in ClassifierOutputs, "
+            "got 2 rows of image_ids and 4 of logits.",
         ),
         (
             {"features": torch.zeros(3, 2)},
-            "ClassifierOutputs need columns of one length, "
-            "but image_ids has 4 rows and features has 3.",
+            "Expected columns of one length in ClassifierOutputs, "
+            "got 4 rows of image_ids and 3 of features.",
         ),
         (
             {"labels": torch.zeros(5, dtype=torch.int64)},
-            "ClassifierOutputs need columns of one length, "
-            "but image_ids has 4 rows and labels has 5.",
+            "Expected columns of one length in ClassifierOutputs, "
+            "got 4 rows of image_ids and 5 of labels.",
         ),
         (
             {"layers": {"stem": torch.zeros(1, 2)}},
-            "ClassifierOutputs need columns of one length, "
-            "but image_ids has 4 rows and layers['stem'] has 1.",
+            "Expected columns of one length in ClassifierOutputs, "
+            "got 4 rows of image_ids and 1 of layers['stem'].",
         ),
         (
             {"image_ids": (7, 0, 3, 0)},
-            "Image id 0 appears 2 times in ClassifierOutputs; every id must be there once.",
+            "Image id 0 appears 2 times in ClassifierOutputs; ids must be unique.",
         ),
         (
             {"image_ids": ("b", "a", "c", "b")},
-            "Image id b appears 2 times in ClassifierOutputs; every id must be there once.",
+            "Image id b appears 2 times in ClassifierOutputs; ids must be unique.",
         ),
         (
             {"logits": torch.zeros(4, 5)},
-            "The head gives 3 classes, but logits have 5 columns.",
+            "The head has 3 classes, but logits have 5 columns.",
         ),
         (
             {"features": torch.zeros(4, 7)},
@@ -134,7 +134,7 @@ def test_a_number_that_is_not_finite_is_refused_with_its_image(name, width, wron
         outputs(**changes)
     assert str(caught.value) == (
         f"{name} of ClassifierOutputs must be finite, but row 1 (image 7) is not; "
-        "look at that image or the model."
+        "check that image and the model."
     )
 
 
@@ -152,11 +152,11 @@ def test_the_shapes_of_annotations_are_checked_in_tests():
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        (np.zeros((4, 3)), "a tensor, but a ndarray came; torch.as_tensor makes one"),
-        ([[0.0]] * 4, "a tensor, but a list came; torch.as_tensor makes one"),
-        (torch.zeros(4), "floats, one row per image, but torch.float32 of shape [4] came"),
-        (torch.tensor(1.0), "floats, one row per image, but torch.float32 of shape [] came"),
-        (torch.zeros(4, 3).long(), "one row per image, but torch.int64 of shape [4, 3] came"),
+        (np.zeros((4, 3)), "to be a tensor, got ndarray. Convert it by torch.as_tensor"),
+        ([[0.0]] * 4, "to be a tensor, got list. Convert it by torch.as_tensor"),
+        (torch.zeros(4), "floats, one row per image, got torch.float32 of shape [4]"),
+        (torch.tensor(1.0), "floats, one row per image, got torch.float32 of shape []"),
+        (torch.zeros(4, 3).long(), "one row per image, got torch.int64 of shape [4, 3]"),
     ],
     ids=["array", "list", "column", "number", "integers"],
 )
@@ -165,7 +165,7 @@ def test_a_table_is_a_tensor_of_floats_with_one_row_per_image(name, wrong, sente
     changes = {"layers": {"stem": wrong}} if name == "layers['stem']" else {name: wrong}
     with pytest.raises(InvalidDataError, match=re.escape(sentence)) as caught:
         outputs(**changes)
-    assert str(caught.value).startswith(f"{name} of ClassifierOutputs must be ")
+    assert str(caught.value).startswith(f"Expected {name} of ClassifierOutputs ")
 
 
 def test_a_mask_selects_from_every_column():
@@ -192,7 +192,7 @@ def test_a_mask_of_another_length_is_refused(n_marks):
     with pytest.raises(InvalidDataError) as caught:
         outputs()[mask(*[1] * n_marks)]
     assert str(caught.value) == (
-        f"A mask over ClassifierOutputs needs one mark per row, 4, but {n_marks} came."
+        f"Expected a mask of 4 marks, one per row of ClassifierOutputs, got {n_marks}."
     )
 
 
@@ -206,8 +206,8 @@ def test_outputs_are_chosen_by_a_mask_of_booleans_and_nothing_else(wrong):
     with pytest.raises(InvalidDataError) as caught:
         outputs()[wrong]
     assert str(caught.value) == (
-        "ClassifierOutputs are chosen by a mask of booleans, one per row, "
-        f"but {repr(wrong)[:80]} came."
+        "Expected a boolean mask to select ClassifierOutputs, one mark per row, "
+        f"got {repr(wrong)[:80]}."
     )
 
 
@@ -254,7 +254,7 @@ def test_parts_of_different_models_cannot_be_joined(other):
     with pytest.raises(InvalidDataError) as caught:
         ClassifierOutputs.concatenate([outputs(), second])
     assert str(caught.value) == (
-        "Parts with different heads cannot be joined: they come from different models."
+        "Parts with different heads cannot be joined: they are of different models."
     )
 
 
@@ -265,7 +265,7 @@ def test_parts_whose_heads_are_equal_copies_can_be_joined():
 
 
 def test_nothing_cannot_be_joined():
-    with pytest.raises(InvalidDataError, match=r"^There is nothing to join; give at least one"):
+    with pytest.raises(InvalidDataError, match=r"^Expected at least one part to join, got none"):
         ClassifierOutputs.concatenate([])
 
 
@@ -290,7 +290,20 @@ def test_reshaped_outputs_keep_all_else_and_check_what_is_new():
     infinite = torch.tensor([[1.0, 1.0], [1.0, float("inf")]])
     with pytest.raises(InvalidDataError, match=r"features .* must be finite, but row 1 \(image b"):
         outputs.reshaped(infinite, torch.ones(2, 2), head)
-    with pytest.raises(InvalidDataError, match="rows has 2 rows and features has 3"):
+    with pytest.raises(InvalidDataError, match="got 2 rows of rows and 3 of features"):
         outputs.reshaped(torch.ones(3, 2), torch.ones(3, 2), head)
     with pytest.raises(InvalidDataError, match="head takes 2 features"):
         outputs.reshaped(torch.ones(2, 5), torch.ones(2, 2), head)
+
+
+def test_outputs_are_shown_in_one_line():
+    assert repr(outputs()) == "ClassifierOutputs(4 rows, 3 classes, 2 features)"
+    assert repr(HEAD) == "Head(2 features to 3 classes)"
+
+
+def test_extra_outputs_are_joined():
+    parts = [
+        outputs(image_ids=tuple(ids), extra_outputs={"a/b": torch.ones(4)})
+        for ids in ("abcd", "efgh")
+    ]
+    assert ClassifierOutputs.concatenate(parts).extra_outputs["a/b"].shape == (8,)

@@ -17,7 +17,7 @@ from incognita.metrics.catalog import (
     Direction,
     get_metric,
 )
-from incognita.metrics.ranking import ranking_metrics
+from incognita.metrics.ranking import RANKING_METRICS, ranking_metrics
 from incognita.metrics.selective import aurc, ccr_at_fpr, excess_aurc, oscr
 from incognita.metrics.self_awareness import (
     balanced_accuracy,
@@ -170,10 +170,10 @@ def column_values(score: np.ndarray) -> dict[str, float]:
     ba = balanced_accuracy(score[:5], score[5:], threshold=0.5).value
     error = ece(confidence, is_correct)
     quality = in_distribution_quality(error, error)
+    ranked = ranking_metrics(score, is_unknown)
     return {
         "accuracy": float(np.mean((score > 0.5) == is_unknown)),
-        **{name: value for name, value in ranking_metrics(score, is_unknown)._asdict().items()
-           if not name.startswith("n_")},
+        **{name: getattr(ranked, name) for name in RANKING_METRICS},
         "oscr": oscr(score, is_unknown, is_correct),
         "ccr_at_fpr": ccr_at_fpr(score, is_unknown, is_correct, fpr=0.2),
         "aurc": aurc(score, ~is_correct),

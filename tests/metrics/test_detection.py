@@ -18,9 +18,9 @@ from incognita.metrics.conventions import POINTS_11, POINTS_101
 from incognita.metrics.detection import (
     COCO_AREAS,
     COCO_THRESHOLDS,
-    average_precision,
     coco_numbers,
     coco_numbers_of,
+    label_average_precision,
 )
 from incognita.metrics.matching import match
 
@@ -84,7 +84,7 @@ def test_weighted_average_precision_with_ones_equals_the_exact_path(kind, seed):
     )
     n_known = len(scene.known_labels)
     for area, name in enumerate(("ap", "ap_small", "ap_medium", "ap_large")):
-        values = average_precision(table, area=area).average_precision[:, :n_known]
+        values = label_average_precision(table, area=area).average_precision[:, :n_known]
         mean = values[~np.isnan(values)].mean() if (~np.isnan(values)).any() else math.nan
         expected = getattr(coco_numbers_of(table, n_known), name)
         np.testing.assert_allclose(mean, expected, rtol=0, atol=1e-12)
@@ -99,9 +99,9 @@ def test_weighting_images_equals_repeating_them(seed, rule):
     counts = np.random.default_rng(seed).integers(0, 4, scene.n_images)
     weights = counts[:, None].astype(np.float32)
     table = match(*to_containers(scene), convention=conventions.PAPER)
-    ours = average_precision(table, weights, rule=rule)
+    ours = label_average_precision(table, weights, rule=rule)
     repeated = to_containers(repeat_images(scene, counts))
-    expected = average_precision(match(*repeated, convention=conventions.PAPER), rule=rule)
+    expected = label_average_precision(match(*repeated, convention=conventions.PAPER), rule=rule)
     for name in ("n_found", "n_counted", "n_truth", "average_precision"):
         np.testing.assert_allclose(getattr(ours, name), getattr(expected, name), atol=1e-12)
 

@@ -18,8 +18,8 @@ from incognita.metrics.calibration import (
     laece_of,
     reliability,
 )
-from incognita.metrics.conventions import POINTS_101, as_written
-from incognita.metrics.detection import average_precision
+from incognita.metrics.conventions import POINTS_101, round_as_written
+from incognita.metrics.detection import label_average_precision
 from incognita.metrics.intervals import bootstrap_ranking, bootstrap_weights
 from incognita.metrics.lrp import lrp_error, optimal_lrp
 from incognita.metrics.matching import match
@@ -61,7 +61,7 @@ def normalized(*, weights):
 
 
 WEIGHTED = {
-    "average_precision": lambda weights: average_precision(TABLE, weights),
+    "average_precision": lambda weights: label_average_precision(TABLE, weights),
     "mean_average_precision": lambda weights: mean_average_precision(
         TABLE, N_KNOWN, rule=POINTS_101, weights=weights
     ),
@@ -98,8 +98,8 @@ WEIGHTED = {
 @pytest.mark.usefixtures("outside_tests")
 def test_weights_that_are_not_of_these_images_are_refused(metric, shape):
     assert refusal(WEIGHTED[metric], np.ones(shape, np.float32)) == (
-        f"Image weights need one row for each of the {N} images and at least one column, "
-        f"but an array of shape {list(shape)} came."
+        f"Expected image weights with one row for each of the {N} images and at least "
+        f"one column, got an array of shape {list(shape)}."
     )
 
 
@@ -127,7 +127,7 @@ def test_weights_of_any_kind_and_layout_count_the_same(metric):
 def test_more_known_classes_than_labels_are_refused(metric, n_known):
     assert refusal(metric, TABLE, n_known) == (
         f"n_known is {n_known}, but this table has {N_KNOWN + 1} labels, the last of which is "
-        "unknown; give truth.classes.n_known."
+        "unknown; pass truth.classes.n_known."
     )
 
 
@@ -136,7 +136,7 @@ def test_more_known_classes_than_labels_are_refused(metric, n_known):
 )
 def test_an_iou_threshold_outside_0_to_1_is_refused(thresholds):
     assert refusal(match, DETECTIONS, TRUTH, thresholds=thresholds) == (
-        f"IoU thresholds must be 1 to 16 rising numbers from 0 to 1, but {list(thresholds)} came."
+        f"Expected 1 to 16 rising IoU thresholds from 0 to 1, got {list(thresholds)}."
     )
 
 
@@ -153,14 +153,16 @@ RIGHT = np.array([True, False, True])
 @pytest.mark.parametrize(
     ("quality", "class_ids", "problem"),
     [
-        (Q[:2], IDS, "quality has 2"),
-        (Q, IDS[:2], "class_ids has 2"),
-        (Q, IDS[:0], "class_ids has 0"),
+        (Q[:2], IDS, "2 of quality"),
+        (Q, IDS[:2], "2 of class_ids"),
+        (Q, IDS[:0], "0 of class_ids"),
     ],
 )
 @pytest.mark.usefixtures("outside_tests")
 def test_calibration_refuses_columns_of_different_lengths(quality, class_ids, problem):
-    sentence = f"Calibration need columns of one length, but confidence has 3 rows and {problem}."
+    sentence = (
+        f"Expected columns of one length in calibration, got 3 rows of confidence and {problem}."
+    )
     assert refusal(laece, P, quality, class_ids=class_ids, n_classes=2) == sentence
     assert refusal(reliability, P, quality, class_ids=class_ids) == sentence
 
@@ -169,16 +171,14 @@ def test_calibration_refuses_columns_of_different_lengths(quality, class_ids, pr
 @pytest.mark.usefixtures("outside_tests")
 def test_answers_that_are_missing_or_neither_right_nor_wrong_are_refused(metric, what):
     assert refusal(metric, P, RIGHT[:2]) == (
-        f"{what} need columns of one length, but confidence has 3 rows and is_correct has 2."
+        f"Expected columns of one length in {what}, got 3 rows of confidence and 2 of is_correct."
     )
     for wrong in (np.array([1, 0, 1]), np.array([1.0, 0.0, 1.0])):
         assert refusal(metric, P, wrong) == (
-            f"{what} needs is_correct as booleans, but {wrong.dtype} came; "
-            "compare predictions with labels first."
+            f"{what} needs is_correct as booleans, got {wrong.dtype}. "
+            "Compare predictions with labels first."
         )
-    assert refusal(metric, P[:0], RIGHT[:0]) == (
-        f"{what} needs at least one prediction, but none came."
-    )
+    assert refusal(metric, P[:0], RIGHT[:0]) == (f"{what} needs at least one prediction, got none.")
     assert refusal(metric, P + 1, RIGHT) == (
         "Calibration is undefined: confidences must be between 0 and 1, "
         "but they reach from 1.3 to 1.9."
@@ -198,8 +198,7 @@ def test_calibration_without_bins_is_refused(n_bins):
 
 def test_a_reliability_diagram_refuses_a_negative_class():
     assert refusal(reliability, P, Q, class_ids=np.array([0, -1, 1])) == (
-        "class_ids of detections must be at least 0 and below the number of classes, 2, "
-        "but row 1 is -1."
+        "Expected class_ids of detections from 0 to 1, got -1 in row 1."
     )
 
 
@@ -210,7 +209,7 @@ def test_a_reliability_diagram_refuses_a_negative_class():
 @pytest.mark.usefixtures("outside_tests")
 def test_a_split_with_other_images_is_refused(n_marks):
     assert refusal(bootstrap_weights, 5, n_resamples=2, seed=0, keep=np.ones(n_marks) > 0) == (
-        f"keep has {n_marks} marks for 5 images; give one each."
+        f"keep has {n_marks} marks for 5 images; pass one per image."
     )
 
 
@@ -238,13 +237,14 @@ def test_a_ranking_is_resampled_by_image_whatever_the_ids(ids):
     weights = bootstrap_weights(4, n_resamples=50, seed=3)
     expected = ranking_replicates(SCORE, UNKNOWN, weights[DENSE])
     ours = bootstrap_ranking(SCORE, UNKNOWN, images=ids, n_resamples=50, seed=3)
-    for mine, theirs in zip(ours, expected, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    assert ours.columns.keys() == expected.columns.keys()
+    for name, column in expected.columns.items():
+        np.testing.assert_array_equal(ours.columns[name], column)
 
 
 def test_a_ranking_with_ids_for_other_rows_is_refused():
     assert refusal(bootstrap_ranking, SCORE, UNKNOWN, images=[1, 2]) == (
-        "2 image ids came for 7 scores."
+        "Expected one image id per score, got 2 for 7."
     )
 
 
@@ -253,4 +253,4 @@ def test_a_ranking_with_ids_for_other_rows_is_refused():
 
 def test_a_huge_number_is_rounded_without_a_warning():
     huge = np.array([1e308, -1e308, 1e15, 0.25])
-    assert as_written(huge, 1).tolist() == [1e308, -1e308, 1e15, 0.2]
+    assert round_as_written(huge, 1).tolist() == [1e308, -1e308, 1e15, 0.2]

@@ -111,7 +111,7 @@ def test_a_method_compared_with_itself_cannot_be_told_apart():
 
 
 def test_wrong_input_is_refused():
-    with pytest.raises(InvalidDataError, match="need the same replicates, but 2 and 3 came"):
+    with pytest.raises(InvalidDataError, match="with the same replicates, got 2 and 3"):
         paired_difference(np.zeros(2), np.zeros(3))
     with pytest.raises(InvalidDataError, match=r"level must lie between 0 and 1, but it is 95\.0"):
         interval(np.zeros(2), level=95.0)

@@ -16,7 +16,7 @@ from incognita.containers.classes import Classes
 from incognita.errors import InvalidDataError
 from incognita.evaluation.certify import Certificate, certify
 from incognita.metrics.conventions import AREA, get_matching
-from incognita.metrics.detection import average_precision
+from incognita.metrics.detection import label_average_precision
 from incognita.metrics.matching import MatchTable, match
 from incognita.metrics.measure import every_image_once
 from incognita.metrics.open_set import unknown_recall
@@ -47,7 +47,7 @@ def verdicts(scene: Scene, convention: str) -> list[str]:
 def area_of_a(scene: Scene, convention: str) -> float:
     """The exact area under the precision-recall curve of the first class."""
     return float(
-        average_precision(table_of(scene, convention), rule=AREA).average_precision[0, 0, 0]
+        label_average_precision(table_of(scene, convention), rule=AREA).average_precision[0, 0, 0]
     )
 
 
@@ -284,7 +284,7 @@ def test_detections_on_an_image_without_objects_are_wrong_except_in_fmiyc(conven
 def test_repeated_image_ids_are_refused():
     # Row "repeated image id": the OWOD codes count such an image twice.
     classes = Classes(("a",))
-    sentence = r"Image id 7 appears 2 times in {}; every id must be there once\."
+    sentence = r"Image id 7 appears 2 times in {}; ids must be unique\."
     with pytest.raises(InvalidDataError, match=sentence.format("BoxTruth")):
         BoxTruth([7, 7], [0, 0, 0], np.zeros((0, 4)), [], classes)
     with pytest.raises(InvalidDataError, match=sentence.format("Detections")):
@@ -377,7 +377,7 @@ def test_the_voc_family_refuses_ranges_of_areas():
     scene = Scene(1, [found(0, (0, 0, 9, 9), 0.5, "a")], [real(0, (0, 0, 9, 9), "a")], ["a"], {})
     detections, truth = to_containers(scene)
     with pytest.raises(
-        InvalidDataError, match="The voc convention knows no ranges of areas, but 2"
+        InvalidDataError, match="The voc convention does not support ranges of areas, got 2"
     ):
         match(
             detections,

@@ -12,7 +12,7 @@ from tests.oracles.scenes import UNKNOWN, Detection, Scene, Truth, found, real, 
 from incognita.evaluation.certify import Certificate, certify
 from incognita.metrics import conventions
 from incognita.metrics.conventions import AREA, POINTS_11, POINTS_101
-from incognita.metrics.detection import average_precision
+from incognita.metrics.detection import label_average_precision
 from incognita.metrics.intervals import bootstrap_ranking
 from incognita.metrics.matching import match
 from incognita.metrics.ranking import auroc, ranking_metrics
@@ -321,7 +321,7 @@ def test_three_objects_of_ten_reach_three_points_of_eleven():
     truths = [real(0, at(20.0 * k), "a") for k in range(10)]
     table = match(*to_containers(Scene(1, detections, truths, ["a"])), convention=conventions.COCO)
     for rule, expected in ((POINTS_11, 3 / 11), (POINTS_101, 31 / 101), (AREA, 3 / 10)):
-        value = average_precision(table, rule=rule).average_precision[0, 0, 0]
+        value = label_average_precision(table, rule=rule).average_precision[0, 0, 0]
         assert value == pytest.approx(expected, abs=1e-12)
 
 
@@ -342,7 +342,7 @@ def test_the_envelope_takes_the_best_precision_at_a_recall_or_above():
     truths = [real(0, at(0), "a"), real(0, at(20), "a")]
     table = match(*to_containers(Scene(1, detections, truths, ["a"])), convention=conventions.COCO)
     for rule in (POINTS_11, POINTS_101, AREA):
-        value = average_precision(table, rule=rule).average_precision[0, 0, 0]
+        value = label_average_precision(table, rule=rule).average_precision[0, 0, 0]
         assert value == pytest.approx(2 / 3, abs=1e-12)
 
 

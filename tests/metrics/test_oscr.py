@@ -96,5 +96,5 @@ def test_a_class_that_is_missing_is_refused() -> None:
 
 @pytest.mark.parametrize("metric", [ccr_at_fpr, openood_ccr_at_fpr])
 def test_an_fpr_that_is_no_share_is_refused(metric) -> None:
-    with pytest.raises(InvalidDataError, match=r"fpr must be above 0 and at most 1, but 5\.0 came"):
+    with pytest.raises(InvalidDataError, match=r"fpr must be above 0 and at most 1, but is 5\.0"):
         metric(np.zeros(2), np.array([True, False]), np.ones(2, bool), fpr=5.0)

@@ -14,8 +14,8 @@ from tests.oracles.ranking_rows import DTYPES, fpr_at_95, levels, random_rows, t
 
 from incognita.kernels.ranking import sweep_scores
 from incognita.metrics.ranking import (
+    RANKING_METRICS,
     RankingMetrics,
-    RankingReplicates,
     auroc,
     average_precision,
     fpr_at_known_recall,
@@ -25,7 +25,7 @@ from incognita.metrics.ranking import (
     roc_points,
 )
 
-METRICS = [name for name in RankingMetrics._fields if not name.startswith("n_")]
+METRICS = list(RANKING_METRICS)
 SWAPPED = {
     name: name.replace("unknown", "?").replace("known", "unknown").replace("?", "known")
     for name in METRICS
@@ -248,12 +248,27 @@ def test_replicates_equal_repeating_rows(dtype, count_dtype) -> None:
     replicates = ranking_replicates(score, is_unknown, counts)
     for column, count in enumerate(counts.T.astype(int)):
         repeated = ranking_metrics(np.repeat(score, count), np.repeat(is_unknown, count))
-        measured = [field[column] for field in replicates]
-        assert measured == pytest.approx(list(repeated), abs=1e-12)
+        measured = {name: getattr(replicates, name)[column] for name in METRICS}
+        assert measured == pytest.approx(values(repeated), abs=1e-12)
+        assert replicates.n_known[column] == repeated.n_known
+        assert replicates.n_unknown[column] == repeated.n_unknown
 
 
 def test_replicates_carry_the_names_of_the_metrics() -> None:
-    assert RankingReplicates._fields == RankingMetrics._fields
+    replicates = ranking_replicates(np.array([1.0, 0.0]), np.array([True, False]), np.ones((2, 3)))
+    assert {*replicates.columns, "recall"} == set(RankingMetrics._fields)
+    with pytest.raises(AttributeError, match="has no field 'aurocs'"):
+        _ = replicates.aurocs
+
+
+def test_names_with_95_are_only_there_at_that_recall() -> None:
+    score, is_unknown = random_rows(8, np.float64)
+    metrics = ranking_metrics(score, is_unknown)
+    assert metrics.fpr_at_95_known_recall == metrics.fpr_at_known_recall
+    other = metrics._replace(recall=0.8)
+    for name in ("fpr_at_95_unknown_recall", "fpr_at_95_known_recall"):
+        with pytest.raises(AttributeError, match=r"at recall 0\.8, not 0\.95; use fpr_at_"):
+            getattr(other, name)
 
 
 def test_a_replicate_that_lost_a_class_is_nan() -> None:

@@ -57,6 +57,6 @@ def test_the_limit_of_many_rows_is_the_formula_of_geifman() -> None:
 
 
 def test_no_rows_are_refused() -> None:
-    sentence = "unknown_score is empty, but risk needs at least one row; pass one."
+    sentence = "Risk needs at least one row, but unknown_score is empty."
     with pytest.raises(InvalidDataError, match=sentence):
         aurc(np.zeros(0), np.zeros(0, bool))

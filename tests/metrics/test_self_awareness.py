@@ -62,7 +62,7 @@ def test_the_saod_code_gives_zero_when_no_image_is_above_the_threshold():
 
 
 def test_one_kind_of_image_is_refused():
-    sentence = "needs known and unknown images, but 0 known and 1 unknown came"
+    sentence = "needs known and unknown images, got 0 known and 1 unknown"
     with pytest.raises(InvalidDataError, match=sentence):
         balanced_accuracy(np.array([]), np.array([0.1]), threshold=0.5)
 
@@ -86,7 +86,7 @@ def test_daq_reproduces_the_published_table(ba, idq, shifted, daq):
 
 def test_uncertainties_of_another_length_are_refused():
     detections, _ = to_containers(make_scene("plain", 0))
-    with pytest.raises(InvalidDataError, match="1 uncertainties came for"):
+    with pytest.raises(InvalidDataError, match="Expected one uncertainty per detection, got 1 for"):
         image_uncertainty(detections, np.zeros(1))
     with pytest.raises(InvalidDataError, match="top must be at least 1, but it is 0"):
         image_uncertainty(detections, top=0)

@@ -1,1 +1,1 @@
-"""What moves between the stages: frozen dataclasses of arrays, checked once, at the door."""
+"""Containers passed between the stages: frozen dataclasses of arrays, validated on creation."""

@@ -1,4 +1,4 @@
-"""Which classes there are, and which of them the model was trained on."""
+"""Class names with their roles: known, unknown or ignored."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ import numpy as np
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.shapes import Bool, Int
 
-# "car" and "card" differ by a letter and are no spellings of one word: short names must be equal
+# "car" and "card" differ by one letter but are different words: short names must be equal
 _LONG = 6
 _ALIKE = 0.8
 
 
 def plain(name: str) -> str:
-    """Write a class name so that spelling habits do not matter.
+    """Normalize a class name: case, hyphens and underscores do not matter.
 
     >>> plain("Aquarium_Fish") == plain("aquarium fish")
     True
@@ -26,15 +26,15 @@ def plain(name: str) -> str:
 
 
 def find_spelling(name: str, candidates: Collection[str]) -> str | None:
-    """Find the candidate that is most likely the same name in another spelling, if one is.
+    """Return the candidate that is most likely the same name in another spelling, or None.
 
     >>> find_spelling("aeroplane", ["plane", "airplane"]), find_spelling("car", ["card"])
     ('airplane', None)
     >>> find_spelling("dining table", ["diningtable"])
     'diningtable'
     """
-    likeness = {each: _likeness(name, each) for each in candidates}
-    best = max(likeness, key=lambda each: likeness[each], default=None)
+    likeness = {candidate: _likeness(name, candidate) for candidate in candidates}
+    best = max(likeness, key=likeness.__getitem__, default=None)
     return best if best is not None and likeness[best] >= _ALIKE else None
 
 
@@ -55,7 +55,7 @@ class Role(Enum):
     IGNORED = "ignored"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Classes:
     """Class names in order, with the role and the super-class of each.
 
@@ -75,7 +75,7 @@ class Classes:
     def __post_init__(self) -> None:
         if isinstance(self.names, str):
             raise InvalidDataError(
-                f"Classes need a list of names, but the text {self.names!r:.60} came."
+                f"Expected a list of class names, got the text {self.names!r:.60}."
             )
         object.__setattr__(self, "names", tuple(self.names))
         n = len(self.names)
@@ -86,29 +86,33 @@ class Classes:
             object.__setattr__(self, "superclasses", (None,) * n)
         if len(self.roles) != n or len(self.superclasses) != n:
             raise InvalidDataError(
-                f"Classes need a role and a super-class for each name, but {n} names came with "
+                f"Expected a role and a super-class for each of {n} class names, got "
                 f"{len(self.roles)} roles and {len(self.superclasses)} super-classes."
             )
         for role in self.roles:
             if not isinstance(role, Role):
                 raise InvalidDataError(
-                    f"The role of a class must be Role.KNOWN, Role.UNKNOWN or Role.IGNORED, "
-                    f"but {role!r:.60} came."
+                    f"Expected the role of a class to be Role.KNOWN, Role.UNKNOWN or Role.IGNORED, "
+                    f"got {role!r:.60}."
                 )
         for name in self.superclasses:
             if not isinstance(name, str | None):
                 raise InvalidDataError(
-                    f"A super-class must be a name or None, but {name!r:.60} came."
+                    f"Expected a super-class to be a name or None, got {name!r:.60}."
                 )
         if len(set(self.names)) != n:
             twice = next(name for name in self.names if self.names.count(name) > 1)
-            raise InvalidDataError(f"Class {twice!r} is listed twice; give each class once.")
+            raise InvalidDataError(f"Class {twice!r} is listed twice; list every class once.")
 
     def __len__(self) -> int:
         return len(self.names)
 
+    def __repr__(self) -> str:
+        roles = ((role.value, self.roles.count(role)) for role in Role)
+        return f"Classes({', '.join(f'{n:,} {name}' for name, n in roles if n)})"
+
     def id_of(self, name: str) -> int:
-        """Give the class id of a name."""
+        """Return the class id of a name."""
         if name not in self.names:
             raise unknown_name("class", name, self.names)
         return self.names.index(name)
@@ -121,12 +125,12 @@ class Classes:
 
     @property
     def n_known(self) -> int:
-        """How many classes are known; also the label of "unknown"."""
+        """The number of known classes; also the label of "unknown"."""
         return len(self.known_names)
 
     def has_role(self, role: Role) -> Bool[np.ndarray, "classes"]:
-        """Say of each class whether it has this role."""
-        return np.array([each is role for each in self.roles], dtype=np.bool_)
+        """Return whether each class has this role."""
+        return np.array([own is role for own in self.roles], dtype=np.bool_)
 
     @cached_property
     def labels(self) -> Int[np.ndarray, "classes"]:
@@ -137,5 +141,5 @@ class Classes:
         is_known = self.has_role(Role.KNOWN)
         others = np.where(self.has_role(Role.UNKNOWN), self.n_known, self.n_known + 1)
         labels = np.where(is_known, np.cumsum(is_known) - 1, others).astype(np.int32)
-        labels.flags.writeable = False  # kept for the next who asks
+        labels.flags.writeable = False  # cached and shared
         return labels

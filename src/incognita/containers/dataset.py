@@ -1,4 +1,4 @@
-"""Images with ids and truth, whatever they are read from."""
+"""Datasets: images with ids and truth, from any source."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from incognita.containers._checks import as_integers, check_rows, check_unique
+from incognita.containers._checks import as_integers, check_rows, check_unique, count
 from incognita.containers.boxes import BoxTruth
 from incognita.errors import InvalidDataError
 from incognita.shapes import Int, Shaped
@@ -16,8 +16,8 @@ from incognita.shapes import Int, Shaped
 class Dataset(Protocol):
     """A set of images.
 
-    `labels` are indices of known classes, or None for images that belong to none of them;
-    `source_classes` are the names their own data set gives them, where it gives any.
+    `labels` are indices of known classes, or None for images of unknown classes; `source_classes`
+    are the class names of the original data set, if any.
     """
 
     @property
@@ -33,26 +33,26 @@ class Dataset(Protocol):
     def source_classes(self) -> Sequence[str] | None: ...
 
     def load(self, index: int) -> Shaped[np.ndarray, "height width 3"]:
-        """Give one uint8 RGB image; raises an error where it is broken or missing."""
+        """Load one image as uint8 RGB; raise if it is broken or missing."""
 
     def fingerprint(self) -> str:
-        """Give a hash that changes whenever an image, an id or a label does."""
+        """Return a hash that changes whenever an image, an id or a label does."""
 
     def subset(self, indices: Sequence[int]) -> "Dataset":
-        """Give the images at these places, in this order."""
+        """Return the images at these positions, in this order."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ArrayDataset:
     """Images held in memory, for tests, notebooks and embedded sets.
 
     Args:
-        name: Of the set, in messages.
+        name: The name of the set, for messages.
         image_ids: One per image.
         images: One uint8 array [n, height, width, 3], or [n, height, width] of gray; or a sequence
             of such images, which need not have one size.
         labels: Indices of known classes, as an array or a list, or None for unknown images.
-        source_classes: The names that their own data set gives them.
+        source_classes: Class names of the original data set.
 
     >>> images = ArrayDataset("two", ("a", "b"), np.zeros((2, 4, 4, 3), np.uint8))
     >>> images.load(1).shape, images.subset([1]).image_ids
@@ -81,20 +81,22 @@ class ArrayDataset:
 
     @property
     def _is_one_array(self) -> bool:
-        """Whether all images have one type and size, and are not just pointed at."""
+        """Whether the images are one array, all of one type and size."""
         return isinstance(self.images, np.ndarray) and self.images.dtype != object
 
     def _check(self, image: Shaped[np.ndarray, "..."]) -> None:
         is_color = image.ndim == 3 and image.shape[2] == 3
         if image.dtype != np.uint8 or not (image.ndim == 2 or is_color):
             raise InvalidDataError(
-                f"Images of {self.name} are {image.dtype} of shape {list(image.shape)}, but an "
-                f"image is uint8 from 0 to 255, [height, width, 3] or gray [height, width]; "
-                f"convert them."
+                f"Expected images of {self.name} as uint8, [height, width, 3] or gray "
+                f"[height, width], got {image.dtype} of shape {list(image.shape)}. Convert them."
             )
 
     def __len__(self) -> int:
         return len(self.image_ids)
+
+    def __repr__(self) -> str:
+        return f"ArrayDataset({self.name!r}, {count(len(self), 'image')})"
 
     def load(self, index: int) -> Shaped[np.ndarray, "height width 3"]:
         image = np.asarray(self.images[index])
@@ -111,7 +113,7 @@ class ArrayDataset:
         return digest.hexdigest()
 
     def _shape(self) -> tuple[Any, ...]:
-        """Give the shape of all images, as of one array where they have one size."""
+        """Return the shape of all images, as of one array where they have one size."""
         if self._is_one_array:
             return tuple(self.images.shape)
         shapes = [np.shape(image) for image in self.images]
@@ -130,15 +132,15 @@ class ArrayDataset:
 
 @runtime_checkable
 class BoxDataset(Dataset, Protocol):
-    """A set of images with the boxes of what is in them; `labels` and `source_classes` are None.
+    """A dataset with annotated boxes; `labels` and `source_classes` are None.
 
     The classes of its truth are the known classes of the benchmark, in their order, and then all
-    others, at least one of them unknown: class id k is known class k in every set, and whatever a
-    detector finds can be called unknown in every set.
+    others, at least one of them unknown: class id k is known class k in every set, and every set
+    has a class for detections that are called unknown.
     """
 
     def truth(self) -> BoxTruth:
-        """Give the objects of every image, in the order of `image_ids`; the same object always."""
+        """Return the objects of all images, in the order of `image_ids`; always one instance."""
 
     def subset(self, indices: Sequence[int]) -> "BoxDataset":
-        """Give the images at these places, in this order."""
+        """Return the images at these positions, in this order."""

@@ -1,4 +1,4 @@
-"""What a classifier emits for a set of images: logits, features, and the head between them."""
+"""Model outputs: logits, features and the head between them, one row per image or detection."""
 
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -9,13 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from incognita.containers._checks import check_mask, check_parts, check_rows, check_unique
+from incognita.containers._checks import (
+    check_mask,
+    check_parts,
+    check_rows,
+    check_unique,
+    count,
+)
 from incognita.containers.boxes import Detections
 from incognita.errors import InvalidDataError
 from incognita.shapes import Bool, Float, Int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Head:
     """The last linear layer: logits = features @ weight.T + bias.
 
@@ -30,30 +36,34 @@ class Head:
     def __post_init__(self) -> None:
         if self.weight.ndim != 2 or tuple(self.bias.shape) != tuple(self.weight.shape[:1]):
             raise InvalidDataError(
-                f"A head needs a weight [classes, d] and a bias [classes], but the weight has "
-                f"shape {list(self.weight.shape)} and the bias {list(self.bias.shape)}."
+                f"Expected a head with weight [classes, d] and bias [classes], got shapes "
+                f"{list(self.weight.shape)} and {list(self.bias.shape)}."
             )
+
+    def __repr__(self) -> str:
+        n_classes, d = self.weight.shape
+        return f"Head({count(d, 'feature')} to {count(n_classes, 'class', 'classes')})"
 
     def __call__(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:
         """Apply the layer to features."""
         return torch.nn.functional.linear(features, self.weight, self.bias)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClassifierOutputs:
-    """What a classifier emitted, one row per image.
+    """The outputs of a classifier, one row per image.
 
     Args:
-        image_ids: One id per row, each once.
+        image_ids: One unique id per row.
         logits: The scores before the softmax.
-        features: The vectors the head saw.
-        labels: The true class of each row, where it is known.
+        features: The inputs of the head.
+        labels: The true class of each row, if known.
         head: The layer between features and logits.
         layers: Pooled features of named earlier layers.
-        extra_outputs: What else was recorded by column (see `containers.needs.ExtraOutput`).
-        heads: Instead of `head` where rows come from several linear layers, as the levels of a
-            detector; features narrower than the widest end in zeros.
-        head_index: Then, which of `heads` gave each row.
+        extra_outputs: Other recorded columns (see `containers.needs.ExtraOutput`).
+        heads: Instead of `head` where rows belong to several linear layers, such as the levels of
+            a detector; narrower features are padded with zeros.
+        head_index: Which of `heads` each row belongs to.
 
     >>> outputs = ClassifierOutputs(("a", "b"), torch.tensor([[9.0, 0.0], [1.0, 2.0]]))
     >>> len(outputs), outputs[torch.tensor([False, True])].image_ids
@@ -88,7 +98,9 @@ class ClassifierOutputs:
             "head_index": self.head_index,
         }
         columns |= {f"layers[{name!r}]": t for name, t in (self.layers or {}).items()}
-        return columns | {f"probes[{name!r}]": t for name, t in (self.extra_outputs or {}).items()}
+        return columns | {
+            f"extra_outputs[{name!r}]": t for name, t in (self.extra_outputs or {}).items()
+        }
 
     def _check_tables(self) -> None:
         for name, column in self._columns().items():
@@ -96,14 +108,14 @@ class ClassifierOutputs:
                 continue
             if not isinstance(column, Tensor):
                 raise InvalidDataError(
-                    f"{name} of ClassifierOutputs must be a tensor, but a {type(column).__name__} "
-                    f"came; torch.as_tensor makes one of an array or a list."
+                    f"Expected {name} of ClassifierOutputs to be a tensor, got "
+                    f"{type(column).__name__}. Convert it by torch.as_tensor."
                 )
             is_table = name in ("logits", "features") or name.startswith("layers[")
             if is_table and (column.ndim != 2 or not column.is_floating_point()):
                 raise InvalidDataError(
-                    f"{name} of ClassifierOutputs must be floats, one row per image, but "
-                    f"{column.dtype} of shape {list(column.shape)} came."
+                    f"Expected {name} of ClassifierOutputs as floats, one row per image, got "
+                    f"{column.dtype} of shape {list(column.shape)}."
                 )
 
     def _check_finite(self, name: str, column: Tensor | None) -> None:
@@ -111,7 +123,7 @@ class ClassifierOutputs:
         if row is not None:
             raise InvalidDataError(
                 f"{name} of ClassifierOutputs must be finite, but row {row} "
-                f"(image {self.image_ids[row]}) is not; look at that image or the model."
+                f"(image {self.image_ids[row]}) is not; check that image and the model."
             )
 
     def _check_head(self) -> None:
@@ -120,8 +132,7 @@ class ClassifierOutputs:
         n_classes, d = self.head.weight.shape
         if self.logits.shape[1] != n_classes:
             raise InvalidDataError(
-                f"The head gives {n_classes} classes, "
-                f"but logits have {self.logits.shape[1]} columns."
+                f"The head has {n_classes} classes, but logits have {self.logits.shape[1]} columns."
             )
         if self.features is not None and self.features.shape[1] != d:
             raise InvalidDataError(
@@ -134,7 +145,7 @@ class ClassifierOutputs:
         logits: Float[Tensor, "n classes"],
         head: Head | None,
     ) -> "ClassifierOutputs":
-        """Give the same rows with these instead; all else was checked before and is not again.
+        """Return the same rows with other features, logits and head; only these are checked.
 
         >>> outputs = ClassifierOutputs(("a",), torch.zeros(1, 2), torch.ones(1, 3))
         >>> outputs.reshaped(torch.zeros(1, 3), torch.ones(1, 2), None).logits
@@ -150,21 +161,27 @@ class ClassifierOutputs:
         other._check_head()
         return other
 
-    def of_head(self, place: int) -> "ClassifierOutputs":
-        """Give the rows of one of several heads, as outputs of a model with that head alone."""
-        if self.head_index is None or not 0 <= place < len(self.heads):
+    def of_head(self, index: int) -> "ClassifierOutputs":
+        """Return the rows of one of several heads, as outputs of a model with that head alone."""
+        if self.head_index is None or not 0 <= index < len(self.heads):
             raise InvalidDataError(
-                f"Rows of head {place} were asked for, but there are {len(self.heads)} heads."
+                f"Expected the index of one of {len(self.heads)} heads, got {index}."
             )
-        rows, head = self[self.head_index == place], self.heads[place]
+        rows, head = self[self.head_index == index], self.heads[index]
         features = None if rows.features is None else rows.features[:, : head.weight.shape[1]]
         return replace(rows, features=features, head=head, heads=(), head_index=None)
 
     def __len__(self) -> int:
         return len(self.image_ids)
 
+    def __repr__(self) -> str:
+        parts = [count(len(self), "row"), count(self.logits.shape[1], "class", "classes")]
+        if self.features is not None:
+            parts.append(count(self.features.shape[1], "feature"))
+        return f"ClassifierOutputs({', '.join(parts)})"
+
     def __getitem__(self, keep: Bool[Tensor, "n"]) -> "ClassifierOutputs":
-        """Keep the rows that a mask marks."""
+        """Keep the rows a mask marks."""
         check_mask("ClassifierOutputs", keep, len(self))
         kept = [
             image for image, is_kept in zip(self.image_ids, keep.tolist(), strict=True) if is_kept
@@ -182,7 +199,7 @@ class ClassifierOutputs:
 
     @classmethod
     def empty(cls, n_classes: int, head: Head | None = None) -> "ClassifierOutputs":
-        """Give the outputs of no image."""
+        """Return outputs without rows."""
         features = None if head is None else torch.zeros(0, head.weight.shape[1])
         return cls((), torch.zeros(0, n_classes), features, head=head)
 
@@ -191,7 +208,7 @@ class ClassifierOutputs:
         """Join the outputs of one model on different images, in the order given."""
         check_parts(parts)
         columns = [part._columns() for part in parts]
-        present = [{name for name, c in each.items() if c is not None} for each in columns]
+        present = [{name for name, c in part.items() if c is not None} for part in columns]
         if any(names != present[0] for names in present):
             raise InvalidDataError(
                 f"Parts with different columns cannot be joined: {sorted(present[0])} and "
@@ -199,10 +216,10 @@ class ClassifierOutputs:
             )
         if not all(_same_heads(part, parts[0]) for part in parts):
             raise InvalidDataError(
-                "Parts with different heads cannot be joined: they come from different models."
+                "Parts with different heads cannot be joined: they are of different models."
             )
         joined: dict[str, Any] = {
-            name: torch.cat([tensor for each in columns if (tensor := each[name]) is not None])
+            name: torch.cat([tensor for part in columns if (tensor := part[name]) is not None])
             for name in sorted(present[0])
         }
         for group in ("layers", "extra_outputs"):
@@ -221,7 +238,7 @@ def _first_infinite_row(column: Tensor) -> int | None:
     n_at_once = max(1, _NUMBERS_AT_ONCE // max(1, column[:1].numel()))
     for first in range(0, len(column), n_at_once):
         part = column[first : first + n_at_once]
-        # a sum is finite unless an element is not, or it overflows: the cheap look comes first
+        # a sum is finite unless an element is not, or it overflows: the cheap test is first
         if not part.sum(dtype=torch.float64).isfinite() and not part.isfinite().all():
             return first + int((~part.isfinite()).flatten(1).any(dim=1).nonzero()[0])
     return None
@@ -243,16 +260,16 @@ def _same_head(a: Head | None, b: Head | None) -> bool:
     return torch.equal(a.weight, b.weight) and torch.equal(a.bias, b.bias)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DetectorOutputs:
-    """Detections with logits, and the heads, layers and probes behind them; a row is a box.
+    """Detections with logits, and the heads, layers and extra outputs behind them; a row is a box.
 
     Args:
         detections: Boxes with logits, and features where there are any. Their classes are the
             known ones, in the order of the logits.
-        heads: The linear layers that gave the logits; `detections.head_index` says which.
-        layers: Maps of named layers, pooled over each box.
-        extra_outputs: What else was recorded of each box, by column.
+        heads: The linear layers of the logits; `detections.head_index` is the layer of each row.
+        layers: Feature maps of named layers, pooled over each box.
+        extra_outputs: Other recorded columns of each box.
     """
 
     detections: Detections
@@ -263,7 +280,7 @@ class DetectorOutputs:
     def __post_init__(self) -> None:
         if self.detections.logits is None:
             raise InvalidDataError(
-                "DetectorOutputs need detections with logits, but these have none."
+                "DetectorOutputs need detections with logits, got detections without."
             )
         tables = {**(self.layers or {}), **(self.extra_outputs or {})}
         rows = {name: len(table) for name, table in tables.items()}
@@ -272,22 +289,23 @@ class DetectorOutputs:
     def __len__(self) -> int:
         return len(self.detections)
 
+    def __repr__(self) -> str:
+        return f"DetectorOutputs({self.detections!r}, {count(len(self.heads), 'head')})"
+
     def __getitem__(self, keep: Bool[np.ndarray, "boxes"]) -> "DetectorOutputs":
-        """Keep the boxes that a mask marks; every image stays, if need be without a box."""
+        """Keep the boxes a mask marks; every image stays, even without a box."""
         mask = torch.from_numpy(np.asarray(keep))
         return replace(
             self,
             detections=self.detections[keep],
-            layers=None if self.layers is None else {n: t[mask] for n, t in self.layers.items()},
-            extra_outputs=None
-            if self.extra_outputs is None
-            else {n: t[mask] for n, t in self.extra_outputs.items()},
+            layers=_kept(self.layers, mask),
+            extra_outputs=_kept(self.extra_outputs, mask),
         )
 
     def rows(self) -> ClassifierOutputs:
-        """Give the boxes as rows that methods take; a row's label is the class it was given.
+        """Return the boxes as rows for methods; the label of a row is the detected class.
 
-        The row of the third box of image `a` is called `a#2`.
+        The row of the third box of image `a` is named `a#2`.
         """
         found = self.detections
         first = found.offsets[found.image_index]

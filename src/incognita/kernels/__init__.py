@@ -1,4 +1,4 @@
-"""Hot loops, compiled by numba: unchecked arrays in, arrays out; every check is made before."""
+"""Loops compiled by numba, on arrays their callers have checked."""
 
 import os
 import sys
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def _find_place_for_cache() -> None:
-    """Give numba a folder for compiled code where it would find none and refuse to start.
+    """Set a cache folder for numba where its defaults are not writable and it would not start.
 
-    It takes the folder of the source or one in the home directory; in many containers both are
-    read-only. The folder is the user's own: compiled code must not come from anybody else.
+    The defaults are the folder of the source and one in the home directory; in many containers
+    both are read-only. The folder belongs to the user: compiled code of others must not be run.
     """
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where there is none
     places = (Path(__file__).parent, home / ".cache", home)

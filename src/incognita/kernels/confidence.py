@@ -1,8 +1,8 @@
-"""Confidence, quality and count of detections, summed in bins of confidence.
+"""Sums along falling confidence: the optimal LRP, and bins of confidence.
 
 `edges` holds the lower edge of each bin, then the upper edge of the last, then infinity; a bin
-holds `low <= confidence < high`. Whoever wants other ends moves the edges by one number. What lies
-beyond the last bin is summed in a place of its own behind it.
+holds `low <= confidence < high`. Other closures are obtained by moving an edge to the next float.
+What lies beyond the last bin is summed in an extra bin behind it.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ Array = np.ndarray
 
 
 class Sums(NamedTuple):
-    """What the detections so far add up to, one entry per replicate."""
+    """Sums over the detections so far, one entry per replicate."""
 
     found: Array
     wrong: Array
@@ -34,7 +34,7 @@ def _add(sums: Sums, weights: Array, image: int, is_hit: int, iou: float) -> Non
 
 @numba.njit(inline="always")
 def _note_best(best: Array, sums: Sums, n_truth: Array, scale: float, confidence: float) -> None:
-    """Keep the LRP of cutting here where it is the smallest so far."""
+    """Keep the LRP of this threshold where it is the smallest so far."""
     for r in range(n_truth.size):
         found, wrong, loss = sums.found[r], sums.wrong[r], sums.loss[r]
         lrp = (loss * scale + wrong + n_truth[r] - found) / (n_truth[r] + wrong)
@@ -62,11 +62,11 @@ def optimal_lrp(
     by_label: Array, starts: Array, flags: Array, ious: Array, confidence: Array, images: Array,
     weights: Array, n_truth: Array, tau: float, at_ties: bool,
 ) -> Array:  # fmt: skip
-    """Smallest LRP of every label under every column of image weights.
+    """Compute the smallest LRP of every label under every column of image weights.
 
-    Gives arrays [labels, replicates, 5]: the LRP, the confidence it is reached at, the mean
-    1 - IoU, 1 - precision and 1 - recall there. `at_ties` looks inside groups of equal confidence
-    as well. A label without any true positive has LRP 1, recall 0, and no confidence.
+    Returns an array [labels, replicates, 5]: the LRP, its confidence threshold, and the mean
+    1 - IoU, 1 - precision and 1 - recall there. `at_ties` also cuts inside groups of equal
+    confidence. A label without any true positive has LRP 1, recall 0, and no confidence.
     """
     n_labels, n_replicates = n_truth.shape
     best = np.full((n_labels, n_replicates, 5), np.inf)
@@ -95,10 +95,10 @@ NEAR = 1e-9
 
 @numba.njit(inline="always")
 def _bin_of(value: float, edges: Array) -> np.uint64:
-    """The bin of a number between 0 and 1.
+    """Find the bin of a number between 0 and 1.
 
-    The product is enough well inside a bin. Near an edge it only guesses, because 0.12 * 25 is not
-    3 in floating point, and the edges decide.
+    The product is enough well inside a bin. Near an edge it is only a guess, because 0.12 * 25 is
+    not 3 in floating point, and the edges decide.
     """
     scaled = value * (edges.size - 2)
     guess = np.uint64(scaled)
@@ -115,7 +115,7 @@ def bin_gaps(
 ) -> tuple[Array, Array, bool]:
     """Count, and sum confidence minus quality, per label and bin: one pass over the columns.
 
-    Also says whether every row was in order; rows that are not are passed over.
+    The third result is whether every row is valid; invalid rows are skipped.
     """
     n_cells = np.uint64(edges.size - 1)
     counts = np.zeros(n_labels * (edges.size - 1), np.int64)
@@ -147,7 +147,7 @@ def weighted_bin_sums(
 ) -> Array:
     """Sum count, confidence and quality per label and bin under every column of image weights.
 
-    Gives [labels, bins + 1, 3, replicates]. Labels from `n_labels` on are passed over.
+    Returns [labels, bins + 1, 3, replicates]. Labels from `n_labels` on are skipped.
     """
     sums = np.zeros((n_labels, edges.size - 1, 3, weights.shape[1]))
     most = np.uint64(n_labels)

@@ -1,7 +1,7 @@
-"""Pairing detections with objects, image by image: COCO's greedy rule and VOC's best-truth rule.
+"""Matching detections with objects, image by image: COCO's greedy rule and VOC's best-truth rule.
 
 Both walk detections ordered by (image, label, falling confidence) beside objects ordered by
-(image, label). All IoU thresholds are answered at once: bit t of a number belongs to threshold t.
+(image, label). All IoU thresholds are matched at once: bit t of a number belongs to threshold t.
 """
 
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class Boxes(NamedTuple):
 
 
 class Objects(NamedTuple):
-    """The same for objects. A region swallows detections; what is ignored asks for nothing."""
+    """The same for objects. A region absorbs detections; ignored objects need not be found."""
 
     order: Array
     offsets: Array
@@ -44,11 +44,11 @@ class Pairs(NamedTuple):
 
 
 class MatchFlags(NamedTuple):
-    """What is filled in, per detection.
+    """The result of a matching, per detection.
 
     `flags` holds, per area range, the true-positive bits, then as many words of ignored bits; what
-    is neither is false. `iou` and `truth_index` describe the first threshold and area range; they
-    are empty if nobody asks for them.
+    is neither is a false positive. `iou` and `truth_index` describe the first threshold and area
+    range, and are empty where they are not needed.
     """
 
     flags: Array
@@ -70,7 +70,7 @@ class Group(NamedTuple):
 
 
 class Local(NamedTuple):
-    """The boxes of one image, copied in file order; later they are read from cache in any order."""
+    """The boxes of one image, copied in file order, so that they are read from the cache."""
 
     corners: Array
     area: Array
@@ -84,6 +84,23 @@ class Close(NamedTuple):
     bits: Array
 
 
+@numba.njit(cache=True, nogil=True)
+def order_by_group(groups: Array, n_groups: int, first: Array) -> tuple[Array, Array]:
+    """Order by group, keeping the order `first` within groups; also return where groups begin."""
+    starts = np.zeros(n_groups + 1, np.int64)
+    for i in range(groups.size):
+        starts[groups[i] + 1] += 1
+    for g in range(n_groups):
+        starts[g + 1] += starts[g]
+    place = starts[:-1].copy()
+    order = np.empty(groups.size, np.uint32)  # unsigned: indices that cannot count from the end
+    for i in first:
+        g = groups[i]
+        order[place[g]] = i
+        place[g] += 1
+    return order, starts
+
+
 @numba.njit(inline="always")
 def overlap(
     x1: float, y1: float, x2: float, y2: float, own: float, xyxy: Array, sizes: Array, j: int,
@@ -91,8 +108,7 @@ def overlap(
 ) -> float:  # fmt: skip
     """IoU of a box of area `own` with box j of many.
 
-    The first box comes as scalars, which the caller reads once: twice as fast as reading it again
-    for every pair.
+    The first box is passed as scalars, which the caller reads once, not again for every pair.
     """
     width = min(x2, xyxy[j, 2]) - max(x1, xyxy[j, 0]) + pixel
     if width <= 0:
@@ -106,7 +122,7 @@ def overlap(
 
 @numba.njit(inline="always")
 def _end_of_label(order: Array, begin: int, end: int, labels: Array, label: int) -> int:
-    """Where the run of a label that begins here ends; `begin` itself if there is none."""
+    """Find the end of the run of a label that begins here; `begin` itself if there is none."""
     while begin < end and labels[order[begin]] == label:
         begin += 1
     return begin
@@ -121,7 +137,7 @@ def _skip_to_label(order: Array, begin: int, end: int, labels: Array, label: int
 
 @numba.njit(inline="always")
 def _thresholds_reached(iou: float, least: Array) -> int:
-    """One bit for every threshold an IoU reaches; thresholds rise."""
+    """Set one bit for every threshold an IoU reaches; thresholds rise."""
     t = 0
     while t < least.size and iou >= least[t]:
         t += 1
@@ -151,7 +167,7 @@ def _find_close(
     x1, y1 = local.corners[k, 0], local.corners[k, 1]
     x2, y2 = local.corners[k, 2], local.corners[k, 3]
     own = local.area[k]
-    near = least[0] * (1 - 1e-9)  # a bound that spares most pairs the division, and loses none
+    near = least[0] * (1 - 1e-9)  # a bound that saves most divisions and loses no pair
     n = 0
     for b in range(g, g_end):
         j = objects.order[b]
@@ -179,35 +195,35 @@ def _find_close(
 
 @numba.njit(inline="always")
 def _take_objects(n: int, close: Close, group: Group, area: int, full: int) -> tuple[int, int, int]:
-    """Give every threshold the best object that is free at it, all thresholds at once.
+    """Match the best free object at every threshold, all thresholds at once.
 
-    Objects that count come first; only what they leave unanswered may go to ignored ones, and a
-    crowd region is never used up. Gives the bits found, the bits spent on ignored objects, and the
-    entry of `close` that answers threshold 0, or -1.
+    Objects that count are first; only thresholds without one may match ignored objects, and a
+    crowd region is never used up. Returns the bits matched, the bits matched with ignored objects,
+    and the entry of `close` that is matched at threshold 0, or -1.
     """
-    unanswered = full
+    unmatched = full
     found = 0
     ignored = 0
     first = -1
     for q in range(n):
         b = close.place[q]
-        bits = close.bits[q] & group.is_free_at[b, area] & unanswered
+        bits = close.bits[q] & group.is_free_at[b, area] & unmatched
         if group.is_out[b, area] or not bits:
             continue
         if bits & 1:
             first = q
         found |= bits
-        unanswered &= ~bits
+        unmatched &= ~bits
         group.is_free_at[b, area] &= ~bits
-    for q in range(n if unanswered else 0):
+    for q in range(n if unmatched else 0):
         b = close.place[q]
-        bits = close.bits[q] & unanswered
+        bits = close.bits[q] & unmatched
         if not group.in_region[b]:
             bits &= group.is_free_at[b, area]
         if not group.is_out[b, area] or not bits:
             continue
         ignored |= bits
-        unanswered &= ~bits
+        unmatched &= ~bits
         group.is_free_at[b, area] &= ~bits
     return found, ignored, first
 
@@ -216,7 +232,7 @@ def _take_objects(n: int, close: Close, group: Group, area: int, full: int) -> t
 def _open_group(
     group: Group, objects: Objects, g: int, g_end: int, areas: Array, full: int
 ) -> None:
-    """Note of each object of a group in which area ranges it counts; all are free."""
+    """Mark in which area ranges each object of a group counts; all are free."""
     for b in range(g_end - g):
         j = objects.order[g + b]
         size = objects.areas[j]
@@ -243,15 +259,15 @@ def _judge(
     """Write the flags of detection i, which could match n objects."""
     n_areas = areas.shape[0]
     for area in range(n_areas):
-        # what is left unmatched is wrong only if it belongs here at all
-        is_foreign = is_beyond or own < areas[area, 0] or own > areas[area, 1]
+        # an unmatched detection is a false positive only inside the range
+        is_outside = is_beyond or own < areas[area, 0] or own > areas[area, 1]
         if n == 0:
-            if is_foreign:
+            if is_outside:
                 found.flags[i, n_areas + area] = full
             continue
         bits, ignored, q = _take_objects(n, close, group, area, full)
         found.flags[i, area] = bits
-        found.flags[i, n_areas + area] = full & ~bits if is_foreign else ignored
+        found.flags[i, n_areas + area] = full & ~bits if is_outside else ignored
         if area == 0 and q >= 0 and found.iou.size:
             found.iou[i] = close.iou[q]
             found.truth_index[i] = objects.order[g + close.place[q]]
@@ -307,7 +323,7 @@ def match_greedy(
 def _best_object(
     boxes: Boxes, i: int, objects: Objects, g: int, g_end: int, pixel: float
 ) -> tuple[float, int]:
-    """The object with the largest IoU; of equal ones the first, as VOC does."""
+    """Find the object with the largest IoU; of equal ones the first, as VOC does."""
     x1, y1, x2, y2 = boxes.xyxy[i, 0], boxes.xyxy[i, 1], boxes.xyxy[i, 2], boxes.xyxy[i, 3]
     own = boxes.sizes[i, 0] * boxes.sizes[i, 1]
     largest = -1.0
@@ -325,7 +341,7 @@ def _best_object(
 def match_best(
     boxes: Boxes, objects: Objects, least: Array, pixel: float, found: MatchFlags
 ) -> None:
-    """Match as VOC does: each detection only with its best object; if it is taken, it is wrong."""
+    """Match as VOC does: each detection only with its best object, false if that is taken."""
     taken = np.zeros(objects.labels.size, np.int64)
     for image in range(boxes.offsets.size - 1):
         begin, stop = boxes.offsets[image], boxes.offsets[image + 1]
@@ -354,10 +370,10 @@ def match_best(
 def unknown_overlaps(
     boxes: Boxes, objects: Objects, is_known: Array, is_unknown: Array, pixel: float
 ) -> tuple[Array, Array, Array]:
-    """Largest overlaps between detections and unknown objects, in both directions.
+    """Compute the largest overlaps between detections and unknown objects, in both directions.
 
-    Gives of each detection its best IoU with an unknown object, and of each unknown object its best
-    IoU with a detection of a known class, and with any detection.
+    Returns the best IoU of each detection with an unknown object, and of each unknown object with
+    a detection of a known class, and with any detection.
     """
     of_detection = np.zeros(boxes.xyxy.shape[0])
     with_known = np.zeros(objects.xyxy.shape[0])

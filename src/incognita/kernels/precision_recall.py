@@ -9,7 +9,7 @@ Array = np.ndarray
 
 
 class Counts(NamedTuple):
-    """What the detections so far add up to, one entry per replicate."""
+    """Sums over the detections so far, one entry per replicate."""
 
     found: Array
     counted: Array
@@ -21,9 +21,9 @@ class Counts(NamedTuple):
 def _note_nearest(
     at: Array, counts: Counts, weights: Array, n_truth: Array, level: float, is_hit: int
 ) -> int:
-    """Keep the counts where the recall comes nearer to the level; gives how many have none yet.
+    """Keep the counts where the recall is nearest to the level; return how many have none yet.
 
-    The recall moves only at true positives, so only they can come nearer; other detections matter
+    The recall changes only at true positives, so only they can be nearer; other detections matter
     where they are the first of all.
     """
     n_open = 0
@@ -46,10 +46,10 @@ def counts_at_recall(
     by_label: Array, starts: Array, flags: Array, is_open_error: Array, images: Array,
     weights: Array, n_truth: Array, level: float,
 ) -> Array:  # fmt: skip
-    """Counts of each label at the detection whose recall is nearest to a level.
+    """Count for each label up to the detection whose recall is nearest to a level.
 
-    Gives [labels, replicates, 3]: found, found + wrong, and detections that lie on unknown objects,
-    all cumulative; NaN where a label has no detection. The first of equally near places counts, and
+    Returns [labels, replicates, 3]: found, found + wrong, and detections on unknown objects, all
+    cumulative; NaN where a label has no detection. The first of equally near places counts, and
     a label without objects, whose recall is undefined, is read at its first detection.
     """
     n_labels, n_replicates = n_truth.shape
@@ -132,7 +132,7 @@ def _count(
 
 @numba.njit(inline="always")
 def _read_precision(precision: Array, n: int, n_truth: int, recalls: Array, out: Array) -> None:
-    """Read the precision envelope of n true positives at the recalls asked for."""
+    """Read the precision envelope of n true positives at the recall points."""
     for k in range(n - 1, 0, -1):
         if precision[k] > precision[k - 1]:
             precision[k - 1] = precision[k]
@@ -154,9 +154,9 @@ def coco_precision_recall(
     recalls: Array,
     caps: Array,
 ) -> tuple[Array, Array]:
-    """Precision at the recall points, and the recall reached, per threshold, label and area.
+    """Compute precision at the recall points, and the final recall, per threshold and label.
 
-    Gives arrays [areas, thresholds, recalls, labels] and [caps, areas, thresholds, labels]; -1
+    Returns arrays [areas, thresholds, recalls, labels] and [caps, areas, thresholds, labels]; -1
     where a label has no object, which pycocotools leaves out of its means.
     """
     n_labels, n_areas = n_truth.shape
@@ -198,7 +198,7 @@ def _add_row(sums: Array, weights: Array, image: int) -> None:
 def _integrate(
     precision: Array, found: Array, n: int, column: int, n_truth: float, points: Array
 ) -> float:
-    """Area under the envelope of one replicate, or its mean at the recall points."""
+    """Integrate the envelope of one replicate, or average it at the recall points."""
     total = 0.0
     if points.size == 0:
         before = 0.0
@@ -216,7 +216,7 @@ def _integrate(
 
 @numba.njit
 def _most_hits(by_label: Array, begin: int, end: int, flags: Array, area: int) -> int:
-    """How many detections of a label are true positives at some threshold."""
+    """Count the detections of a label that are true positives at some threshold."""
     n = 0
     for q in range(begin, end):
         n += flags[by_label[q], area] != 0
@@ -284,9 +284,9 @@ def weighted_average_precision(
     points: Array,
     epsilon: float,
 ) -> tuple[Array, Array, Array]:
-    """Average precision of every label at every threshold under every column of image weights.
+    """Compute average precision of every label and threshold under every column of image weights.
 
-    Gives three arrays [thresholds, labels, replicates]: the average precision, NaN where a label
+    Returns three arrays [thresholds, labels, replicates]: the average precision, NaN where a label
     has no object, and the weight of true positives and of all that counts. One walk serves all
     replicates: the order of the detections is the same in each of them.
     """

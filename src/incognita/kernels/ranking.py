@@ -1,33 +1,51 @@
-"""Every ranking metric from one sort and one linear pass.
+"""Every ranking metric from sorted scores and one linear pass.
 
-Scores are not sorted together with their truth: the keys of unknown and of known rows are sorted
-apart, values only, and merging the two sorted halves visits the tie groups from the largest score
-down. A permutation and its gathers, which lose the cache at ten million rows, are never made.
+Scores are not sorted together with their truth: unknown and known scores are sorted apart, values
+only, and merging the two visits the tie groups from the largest score down. No permutation of the
+rows is needed.
 
-Weighted rows do need the permutation; it is made once and serves any number of replicates. Division
-follows numpy, not Python: a test for zero in every division would keep replicates from advancing
-side by side in vector registers.
+Weighted rows do need the permutation; it is computed once and serves any number of replicates.
+Division follows numpy, not Python: a test for zero in every division would keep replicates from
+advancing side by side in vector registers.
 """
 
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
+from numba.np.unsafe.ndarray import to_fixed_tuple
 
-from incognita.shapes import Bool, Float64, UInt
+from incognita.shapes import Bool, Float, Float64
 
 # A recall this close below its target has reached it: sums of weights such as 0.1 are rounded, and
 # the threshold must not depend on that. Shares of up to 5e10 rows differ by more.
 RECALL_TOLERANCE = 1e-12
 
-DIGIT_BITS = 11  # 2048 counters per digit stay in the first-level cache
-DIGIT_MASK = (1 << DIGIT_BITS) - 1
 LANES = 16  # replicates that advance together
-N_METRICS = 9
+
+
+class Ranking(NamedTuple):
+    """The ranking metrics; `metrics.ranking.RankingMetrics` explains each of them.
+
+    To add one, add a field here, its value in `_metrics`, and a line in `metrics.catalog`.
+    """
+
+    auroc: float
+    aupr_unknown: float
+    aupr_known: float
+    aupr_unknown_trapezoid: float
+    aupr_known_trapezoid: float
+    fpr_at_unknown_recall: float
+    fpr_at_known_recall: float
+    detection_error: float
+    detection_error_at_known_recall: float
+    recall: float
+    n_known: float
+    n_unknown: float
 
 
 class _Totals(NamedTuple):
-    """What a whole class weighs, and what part of it makes the recall that was asked for."""
+    """The weight of each class, and the part of it that reaches the recall."""
 
     unknown: float
     known: float
@@ -36,7 +54,7 @@ class _Totals(NamedTuple):
 
 
 class _Sweep(NamedTuple):
-    """Where a threshold that falls through the scores stands, and the sums up to there.
+    """The sums up to a threshold that moves down through the scores.
 
     A row is flagged as unknown when its score is at or above the threshold, else it is accepted.
     Errors are counted as (missed unknown) * (all known) + (flagged known) * (all unknown).
@@ -57,7 +75,8 @@ class _Sweep(NamedTuple):
     error_at_known_recall: float
 
 
-N_FIELDS = len(_Sweep._fields)
+N_SUMS = len(_Sweep._fields)
+N_METRICS = len(Ranking._fields)
 
 
 @numba.njit(nogil=True, error_model="numpy")
@@ -69,14 +88,27 @@ def _totals(unknown: float, known: float, recall: float) -> _Totals:
 @numba.njit(nogil=True, error_model="numpy")
 def _start(totals: _Totals) -> _Sweep:
     """Flag nothing: the precision of nothing is 1, as precision-recall curves have it."""
-    prior = totals.known / (totals.known + totals.unknown)
     error = totals.unknown * totals.known
-    return _Sweep(0.0, 0.0, 1.0, prior, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, error, error)
+    return _Sweep(
+        unknown=0.0,
+        known=0.0,
+        unknown_precision=1.0,
+        known_precision=totals.known / (totals.known + totals.unknown),
+        pairs=0.0,
+        unknown_steps=0.0,
+        known_steps=0.0,
+        unknown_trapezoids=0.0,
+        known_trapezoids=0.0,
+        known_at_unknown_recall=0.0,
+        unknown_at_known_recall=0.0,
+        error=error,
+        error_at_known_recall=error,
+    )
 
 
 @numba.njit(nogil=True, error_model="numpy")
 def _advance(before: _Sweep, totals: _Totals, unknown: float, known: float) -> _Sweep:
-    """Lower the threshold by one tie group, to where so much of each class is flagged."""
+    """Lower the threshold by one tie group, to where this weight of each class is flagged."""
     new_unknown = unknown - before.unknown
     new_known = known - before.known
     kept_unknown = totals.unknown - unknown
@@ -88,125 +120,88 @@ def _advance(before: _Sweep, totals: _Totals, unknown: float, known: float) -> _
     error = min(before.error, kept_unknown * totals.known + known * totals.unknown)
     lacked_unknown = before.unknown < totals.enough_unknown
     keeps_enough_known = kept_known >= totals.enough_known
+    both_unknown_precisions = before.unknown_precision + unknown_precision
+    both_known_precisions = before.known_precision + known_precision
     return _Sweep(
-        unknown,
-        known,
-        unknown_precision,
-        known_precision,
-        before.pairs + new_known * (before.unknown + unknown),
-        before.unknown_steps + new_unknown * unknown_precision,
-        before.known_steps + new_known * before.known_precision,
-        before.unknown_trapezoids + new_unknown * (before.unknown_precision + unknown_precision),
-        before.known_trapezoids + new_known * (before.known_precision + known_precision),
-        known if lacked_unknown else before.known_at_unknown_recall,
-        unknown if keeps_enough_known else before.unknown_at_known_recall,
-        error,
-        error if keeps_enough_known else before.error_at_known_recall,
+        unknown=unknown,
+        known=known,
+        unknown_precision=unknown_precision,
+        known_precision=known_precision,
+        pairs=before.pairs + new_known * (before.unknown + unknown),
+        unknown_steps=before.unknown_steps + new_unknown * unknown_precision,
+        known_steps=before.known_steps + new_known * before.known_precision,
+        unknown_trapezoids=before.unknown_trapezoids + new_unknown * both_unknown_precisions,
+        known_trapezoids=before.known_trapezoids + new_known * both_known_precisions,
+        known_at_unknown_recall=known if lacked_unknown else before.known_at_unknown_recall,
+        unknown_at_known_recall=unknown if keeps_enough_known else before.unknown_at_known_recall,
+        error=error,
+        error_at_known_recall=error if keeps_enough_known else before.error_at_known_recall,
     )
 
 
 @numba.njit(nogil=True, error_model="numpy")
-def _shares(end: _Sweep, totals: _Totals) -> tuple[float, ...]:
-    """Turn the sums into metrics, in the order of the fields of `RankingMetrics`."""
+def _metrics(end: _Sweep, totals: _Totals, recall: float) -> Ranking:
+    """Turn the sums after the last tie group into metrics."""
     pairs = 2.0 * totals.unknown * totals.known
-    return (
-        end.pairs / pairs,
-        end.unknown_steps / totals.unknown,
-        end.known_steps / totals.known,
-        end.unknown_trapezoids / (2.0 * totals.unknown),
-        end.known_trapezoids / (2.0 * totals.known),
-        end.known_at_unknown_recall / totals.known,
-        (totals.unknown - end.unknown_at_known_recall) / totals.unknown,
-        end.error / pairs,
-        end.error_at_known_recall / pairs,
+    return Ranking(
+        auroc=end.pairs / pairs,
+        aupr_unknown=end.unknown_steps / totals.unknown,
+        aupr_known=end.known_steps / totals.known,
+        aupr_unknown_trapezoid=end.unknown_trapezoids / (2.0 * totals.unknown),
+        aupr_known_trapezoid=end.known_trapezoids / (2.0 * totals.known),
+        fpr_at_unknown_recall=end.known_at_unknown_recall / totals.known,
+        fpr_at_known_recall=(totals.unknown - end.unknown_at_known_recall) / totals.unknown,
+        detection_error=end.error / pairs,
+        detection_error_at_known_recall=end.error_at_known_recall / pairs,
+        recall=recall,
+        n_known=totals.known,
+        n_unknown=totals.unknown,
     )
 
 
-@numba.njit(nogil=True, error_model="numpy")
-def _split_keys(bits: Any, is_unknown: Any) -> tuple[Any, int]:
-    """Map floats, passed as bits, to integers that fall as the float rises; unknown rows first."""
-    n_unknown = 0
-    for row in range(bits.size):
-        n_unknown += is_unknown[row]
-    sign = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
-    keys = np.empty_like(bits)
-    next_unknown = 0
-    next_known = n_unknown
-    for row in range(bits.size):
-        value = bits[row]
-        if value == sign:  # -0.0 ties with 0.0
-            value = bits.dtype.type(0)
-        place = next_unknown if is_unknown[row] else next_known
-        keys[place] = value if value & sign else ~(value | sign)
-        next_unknown += is_unknown[row]
-        next_known += not is_unknown[row]
-    return keys, n_unknown
-
-
-@numba.njit(nogil=True, error_model="numpy")
-def _radix_sort(keys: Any, scratch: Any) -> Any:
-    """Sort unsigned integers from the lowest digit up; digits that all keys share cost nothing."""
-    n_digits = -(-8 * keys.itemsize // DIGIT_BITS)
-    counts = np.zeros((n_digits, DIGIT_MASK + 1), np.int64)
-    for i in range(keys.size):
-        for digit in range(n_digits):
-            counts[digit, (keys[i] >> (DIGIT_BITS * digit)) & DIGIT_MASK] += 1
-    for digit in range(n_digits):
-        shift = DIGIT_BITS * digit
-        places = counts[digit]
-        if places[(keys[0] >> shift) & DIGIT_MASK] == keys.size:
-            continue
-        total = 0
-        for value in range(DIGIT_MASK + 1):
-            count = places[value]
-            places[value] = total
-            total += count
-        for i in range(keys.size):
-            value = (keys[i] >> shift) & DIGIT_MASK
-            scratch[places[value]] = keys[i]
-            places[value] += 1
-        keys, scratch = scratch, keys
-    return keys
-
-
-@numba.njit(nogil=True, error_model="numpy")
-def _merge(unknown: Any, known: Any, recall: float) -> tuple[float, ...]:
-    """Walk two sorted halves tie group by tie group."""
-    totals = _totals(float(unknown.size), float(known.size), recall)
-    sweep = _start(totals)
+@numba.njit(cache=True, nogil=True)
+def split_scores(
+    score: Float[np.ndarray, "rows"], is_unknown: Bool[np.ndarray, "rows"], n_unknown: int
+) -> tuple[Float[np.ndarray, "unknown"], Float[np.ndarray, "known"]]:
+    """Copy the scores of unknown and of known rows."""
+    unknown = np.empty(n_unknown + 1, score.dtype)  # one more: every row is written to both
+    known = np.empty(score.size - n_unknown + 1, score.dtype)
     i = 0
     j = 0
-    while i < unknown.size or j < known.size:
-        if j == known.size or (i < unknown.size and unknown[i] <= known[j]):
-            key = unknown[i]
-        else:
-            key = known[j]
-        while i < unknown.size and unknown[i] == key:
-            i += 1
-        while j < known.size and known[j] == key:
-            j += 1
-        sweep = _advance(sweep, totals, float(i), float(j))
-    return _shares(sweep, totals)
+    for row in range(score.size):
+        unknown[i] = score[row]
+        known[j] = score[row]
+        i += is_unknown[row]
+        j += not is_unknown[row]
+    return unknown[:-1], known[:-1]
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def sweep_scores(
-    bits: UInt[np.ndarray, "rows"], is_unknown: Bool[np.ndarray, "rows"], recall: float
-) -> tuple[float, ...]:
-    """Measure scores, passed as their bits, of which at least one is unknown and one known.
-
-    Time grows in line with the rows, and every row takes the memory of two keys.
-    """
-    keys, n_unknown = _split_keys(bits, is_unknown)
-    scratch = np.empty_like(keys)
-    unknown = _radix_sort(keys[:n_unknown], scratch[:n_unknown])
-    known = _radix_sort(keys[n_unknown:], scratch[n_unknown:])
-    return _merge(unknown, known, recall)
+    unknown: Float[np.ndarray, "unknown"], known: Float[np.ndarray, "known"], recall: float
+) -> Ranking:
+    """Measure the rising scores of unknown and of known rows, at least one of each."""
+    n_unknown, n_known = unknown.size, known.size
+    totals = _totals(float(n_unknown), float(n_known), recall)
+    sweep = _start(totals)
+    i = n_unknown
+    j = n_known
+    while i > 0 or j > 0:
+        if j == 0 or (i > 0 and unknown[i - 1] >= known[j - 1]):
+            score = unknown[i - 1]
+        else:
+            score = known[j - 1]
+        while i > 0 and unknown[i - 1] == score:
+            i -= 1
+        while j > 0 and known[j - 1] == score:
+            j -= 1
+        sweep = _advance(sweep, totals, float(n_unknown - i), float(n_known - j))
+    return _metrics(sweep, totals, recall)
 
 
 @numba.njit(nogil=True, error_model="numpy")
 def _sum_by_class(weights: Any, is_unknown: Any) -> tuple[float, float]:
-    # Added row by row as the sweep adds, so that after the last row exactly nothing is left.
+    # Added row by row as in the sweep, so that exactly nothing is left after the last row.
     unknown = 0.0
     known = 0.0
     for row in range(weights.size):
@@ -221,7 +216,7 @@ def sweep_weights(
     is_unknown: Bool[np.ndarray, "rows"],
     is_last: Bool[np.ndarray, "rows"],
     recall: float,
-) -> tuple[float, ...]:
+) -> Ranking:
     """Measure weighted rows, sorted from the largest score down.
 
     `is_last` marks the row that closes each tie group; both classes must weigh something.
@@ -236,21 +231,17 @@ def sweep_weights(
         known += 0.0 if is_unknown[row] else weights[row]
         if is_last[row]:
             sweep = _advance(sweep, totals, unknown, known)
-    return _shares(sweep, totals)
+    return _metrics(sweep, totals, recall)
 
 
 @numba.njit(nogil=True, error_model="numpy")
 def _load(state: Any, lane: int) -> _Sweep:
-    return _Sweep(
-        state[0, lane], state[1, lane], state[2, lane], state[3, lane], state[4, lane],
-        state[5, lane], state[6, lane], state[7, lane], state[8, lane], state[9, lane],
-        state[10, lane], state[11, lane], state[12, lane],
-    )  # fmt: skip
+    return _Sweep(*to_fixed_tuple(state[:, lane], N_SUMS))  # type: ignore[call-arg]
 
 
 @numba.njit(nogil=True, error_model="numpy")
 def _store(state: Any, lane: int, sweep: _Sweep) -> None:
-    for field in range(N_FIELDS):
+    for field in range(N_SUMS):
         state[field, lane] = sweep[field]
 
 
@@ -266,16 +257,17 @@ def sweep_replicates(
     is_unknown: Bool[np.ndarray, "rows"],
     is_last: Bool[np.ndarray, "rows"],
     recall: float,
-) -> Float64[np.ndarray, "lanes 9"]:
+) -> Float64[np.ndarray, "lanes metrics"]:
     """Measure rows sorted from the largest score down, once per column of counts.
 
     There must be `LANES` columns: their number is a constant, so that the compiler advances them
-    all with the same instructions. NaN stands where one class has no row.
+    all with the same instructions. Returned columns are the fields of `Ranking`; a lane in which
+    a class has no row is NaN.
     """
     totals = np.zeros((2, LANES))
     for row in range(counts.shape[0]):
         _add(totals[0 if is_unknown[row] else 1], counts[row])
-    state = np.empty((N_FIELDS, LANES))
+    state = np.empty((N_SUMS, LANES))
     for lane in range(LANES):
         _store(state, lane, _start(_totals(totals[0, lane], totals[1, lane], recall)))
     flagged = np.zeros((2, LANES))
@@ -290,7 +282,7 @@ def sweep_replicates(
     for lane in range(LANES):
         of_lane = _totals(totals[0, lane], totals[1, lane], recall)
         if of_lane.unknown > 0 and of_lane.known > 0:
-            shares = _shares(_load(state, lane), of_lane)
+            values = _metrics(_load(state, lane), of_lane, recall)
             for metric in range(N_METRICS):
-                metrics[lane, metric] = shares[metric]
+                metrics[lane, metric] = values[metric]
     return metrics

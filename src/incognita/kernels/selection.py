@@ -2,7 +2,7 @@
 
 Numbers are compared by their bits, read as integers: those of positive floats rise with the float,
 those of negative ones fall and are turned around. Counting how many numbers of a row reach a limit
-runs in vector registers, and a dozen counts find the one that k numbers reach.
+runs in vector registers.
 """
 
 import numba
@@ -13,7 +13,7 @@ Array = np.ndarray
 
 @numba.njit(nogil=True, error_model="numpy")
 def _kth_key(bits: Array, keys: Array, turn: np.integer, k: int) -> np.integer:
-    """Find the k-th largest key of one row; `keys` is room to work in."""
+    """Find the k-th largest key of one row; `keys` is work space."""
     low, high = turn, ~turn
     for j in range(bits.size):
         key = bits[j] ^ turn if bits[j] < 0 else bits[j]
@@ -55,7 +55,7 @@ def kth_largest(bits: Array, n_kept: Array, kth: Array) -> None:
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def mark_largest(rows: Array, kth: Array, k: int, is_kept: Array) -> None:
-    """Mark the k largest numbers of each row, given the k-th; of those equal to it the first."""
+    """Mark the k largest numbers of each row, given the k-th; of equal ones the first."""
     for i in range(rows.shape[0]):
         row, marks, limit = rows[i], is_kept[i], kth[i]
         n = np.int32(0)
@@ -72,7 +72,7 @@ def mark_largest(rows: Array, kth: Array, k: int, is_kept: Array) -> None:
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc"})
 def sum_largest(rows: Array, kth: Array, n_kept: Array, sums: Array) -> None:
-    """Add up what is positive among the `n_kept[i]` largest numbers of each row i, given the last.
+    """Sum the positive ones of the `n_kept[i]` largest numbers of each row i, given the last.
 
     Numbers equal to it count as often as it takes.
     """

@@ -61,7 +61,7 @@ def _fit_shape(logs: Any) -> float:
 
 @numba.njit(nogil=True, error_model="numpy")
 def _fit_tail(tail: Any, shift: float, logs: Any) -> tuple[float, float]:
-    """Fit one class; `logs` is room to work in."""
+    """Fit one class; `logs` is work space."""
     largest = shift + (tail[-1] - tail[0])
     for i in range(tail.size):
         logs[i] = np.log1p((tail[i] - tail[-1]) / largest)
@@ -80,10 +80,9 @@ def fit_tails(
 ]:
     """Fit the `tail` largest distances of every class, moved so that the least of them is `shift`.
 
-    Distances of class c stand in distances[offsets[c]:offsets[c + 1]], rising. Gives shapes, scales
-    and the distances that were moved to `shift`. A class whose tail does not hold two different
-    distances gets the shape 1 and an infinite scale, under which no distance is surprising.
-    1,000 classes with tails of 20 take 0.7 ms.
+    Distances of class c are distances[offsets[c]:offsets[c + 1]], rising. Returns shapes, scales
+    and the distances moved to `shift`. A class whose tail does not hold two different distances
+    has the shape 1 and an infinite scale, under which no distance is surprising.
     """
     n_classes = offsets.size - 1
     shapes = np.ones(n_classes)

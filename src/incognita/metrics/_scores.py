@@ -1,7 +1,7 @@
-"""What every metric on scores refuses, and in which words.
+"""Input validation and tie groups of the metrics on scores.
 
-Columns come back as read-only views: nothing is copied that need not be, and kernels, which are
-compiled once per kind of array, meet only one kind.
+Columns are returned as read-only views: nothing is copied unnecessarily, and kernels, which are
+compiled once per array type, see only one type.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from incognita.shapes import Bool, Float, Float64, Int, Real, Shaped
 
 
 class TieGroups(NamedTuple):
-    """Rows in falling order of score, and which of them close a tie group."""
+    """Rows in falling order of score, and which of them end a tie group."""
 
     order: Int[np.ndarray, "rows"]
     is_last: Bool[np.ndarray, "rows"]
@@ -40,7 +40,7 @@ def tie_groups(score: Float[np.ndarray, "rows"]) -> TieGroups:
 
 
 def as_scores(unknown_score: np.ndarray) -> Float[np.ndarray, "rows"]:
-    """Give finite scores in one axis; float32 stays float32, everything else becomes float64.
+    """Return finite scores in one axis; float32 is kept, other types become float64.
 
     >>> as_scores(np.array([3, 1])).dtype
     dtype('float64')
@@ -57,19 +57,19 @@ def as_scores(unknown_score: np.ndarray) -> Float[np.ndarray, "rows"]:
 
 
 def as_mask(name: str, mask: np.ndarray, n_rows: int) -> Bool[np.ndarray, "rows"]:
-    """Give one boolean per score; labels such as -1 are refused, because -1 counts as true."""
+    """Return one boolean per score; labels such as -1 are refused, because -1 counts as true."""
     mask = np.asarray(mask)
     if mask.dtype != np.bool_:
         raise InvalidDataError(
-            f"{name} must be boolean, but it came as {mask.dtype}; "
-            f"compare it with the label that is meant, as in labels == -1."
+            f"{name} must be boolean, but is {mask.dtype}; "
+            f"compare it with a label, as in labels == -1."
         )
     check_length(name, mask, n_rows)
     return as_array(mask)
 
 
 def as_truth(is_unknown: np.ndarray, n_rows: int) -> Bool[np.ndarray, "rows"]:
-    """Give a mask under which both classes have at least one row."""
+    """Return a mask under which both classes have at least one row."""
     is_unknown = as_mask("is_unknown", is_unknown, n_rows)
     n_unknown = np.count_nonzero(is_unknown)
     if n_unknown in (0, n_rows):
@@ -83,7 +83,7 @@ def as_truth(is_unknown: np.ndarray, n_rows: int) -> Bool[np.ndarray, "rows"]:
 def as_weights(
     weights: np.ndarray, is_unknown: Bool[np.ndarray, "rows"]
 ) -> Float64[np.ndarray, "rows"]:
-    """Give weights under which both classes weigh something, scaled to at most 1.
+    """Return weights under which no class has zero weight, scaled to at most 1.
 
     The scale is a power of two and therefore exact; without it products of tiny weights vanish.
     """
@@ -101,7 +101,7 @@ def as_weights(
 
 
 def check_length(name: str, values: np.ndarray, n_rows: int) -> None:
-    """Refuse a column that does not have one value per score."""
+    """Raise if a column does not have one value per score."""
     if values.shape != (n_rows,):
         raise InvalidDataError(
             f"{name} has shape {values.shape} beside {n_rows} scores; pass one value per score."
@@ -109,7 +109,7 @@ def check_length(name: str, values: np.ndarray, n_rows: int) -> None:
 
 
 def check_finite(name: str, values: np.ndarray) -> None:
-    """Refuse NaN and infinity, saying how many there are and where the first one is."""
+    """Raise if values contain NaN or infinity, with their number and the first row."""
     is_finite = np.isfinite(values)
     if not is_finite.all():
         row = int(np.argmin(is_finite.reshape(len(values), -1).all(axis=1)))
@@ -120,7 +120,7 @@ def check_finite(name: str, values: np.ndarray) -> None:
 
 
 def check_weights(name: str, weights: np.ndarray) -> None:
-    """Refuse weights below zero, NaN and infinity."""
+    """Raise if weights are negative, NaN or infinite."""
     check_finite(name, weights)
     if weights.size and weights.min() < 0:
         is_negative = (weights < 0).reshape(len(weights), -1)
@@ -132,8 +132,8 @@ def check_weights(name: str, weights: np.ndarray) -> None:
 
 
 def check_share(name: str, value: float) -> None:
-    """Refuse a share that is not above 0 and at most 1."""
+    """Raise if a share is not above 0 and at most 1."""
     if not 0 < value <= 1:
         raise InvalidDataError(
-            f"{name} must be above 0 and at most 1, but {value} came; 95 % is 0.95."
+            f"{name} must be above 0 and at most 1, but is {value}; write 95 % as 0.95."
         )

@@ -1,4 +1,4 @@
-r"""Whether a confidence means what it says.
+r"""Calibration errors: how far confidences are from accuracy or from precision times IoU.
 
 Localisation-aware calibration (LaECE, Oksuz et al., CVPR 2023, eq. 4) asks that the confidence p of
 a detection be precision times IoU: over J = 25 equal bins of confidence, class by class,
@@ -33,7 +33,7 @@ from incognita.shapes import Bool, Float, Int, Real
 
 
 class Reliability(NamedTuple):
-    """What a reliability diagram draws: one entry per bin, NaN where a bin is empty.
+    """The data of a reliability diagram: one entry per bin, NaN where a bin is empty.
 
     `confidence` and `quality` are means over classes of the means in the bin, as the paper draws
     them; `n_detections` counts over all classes.
@@ -55,25 +55,25 @@ def laece(
     rule: CalibrationRule = PAPER_CALIBRATION,
     has_truth: Bool[np.ndarray, "classes"] | None = None,
 ) -> float:
-    """LaECE of detections given as columns.
+    """Compute LaECE of detections given as columns.
 
     Args:
         confidence: Between 0 and 1.
         quality: The IoU of a true positive, zero of a false positive.
         class_ids: The class of each detection.
-        n_classes: How many classes there are.
+        n_classes: The number of classes.
         rule: The paper's, or that of one of the public codes.
-        has_truth: Which classes have an object at all; by default every class.
+        has_truth: Which classes have an object; by default all.
 
     >>> p, q = np.array([0.9, 0.9, 0.3]), np.array([0.8, 0.0, 0.3])
     >>> round(laece(p, q, class_ids=np.array([0, 0, 1]), n_classes=2), 6)  # (0.5 + 0.0) / 2
     0.25
     """
-    check_rows("Calibration", confidence=len(confidence), quality=len(quality),
+    check_rows("calibration", confidence=len(confidence), quality=len(quality),
                class_ids=len(class_ids))  # fmt: skip
     edges = _edges(rule)
     counts, gaps, is_fine = bin_gaps(confidence, quality, class_ids, n_classes, edges)
-    if not is_fine:  # found in the same pass; the checks then say what it is
+    if not is_fine:  # found in the same pass; the checks name the problem
         check_probabilities(confidence)
         check_class_ids("detections", class_ids, n_classes)
     truth = np.ones(n_classes, np.bool_) if has_truth is None else has_truth
@@ -88,7 +88,7 @@ def laece_of(
     rule: CalibrationRule = PAPER_CALIBRATION,
     weights: Float[np.ndarray, "images replicates"] | None = None,
 ) -> MetricValue:
-    """LaECE of matched detections of known classes."""
+    """Compute LaECE of matched detections of known classes."""
     counted = _is_counted(table, n_known, weights)
     if (reason := _unfit(table.confidence, counted)) is not None:
         return _unmeasured(table, weights, reason)
@@ -105,7 +105,7 @@ def laace_of(
     rule: CalibrationRule = PAPER_CALIBRATION,
     weights: Float[np.ndarray, "images replicates"] | None = None,
 ) -> MetricValue:
-    """LaACE: the mean distance between confidence and quality, class by class, without bins.
+    """Compute LaACE: the mean distance of confidence and quality, class by class, without bins.
 
     Kuzucu et al., On calibration of object detectors, ECCV 2024.
     """
@@ -131,11 +131,11 @@ def d_ece_of(
     weights: Float[np.ndarray, "images replicates"] | None = None,
     skips_absent: bool = False,
 ) -> MetricValue:
-    """D-ECE: precision against confidence, all classes in one pot.
+    """Compute D-ECE: precision against confidence, all classes together.
 
     Kueppers et al., Multivariate confidence calibration for object detection, 2020; the table must
-    be matched at IoU 0.5. Ten bins, as in the public toolbox, which has no detections of classes
-    without objects (`skips_absent`); by default those are false.
+    be matched at IoU 0.5. Ten bins, as in the public toolbox, which leaves out detections of
+    classes without objects (`skips_absent`); by default those are false positives.
     """
     counted = _is_counted(table, n_known, weights)
     columns = image_weights(weights, table.n_images)
@@ -159,7 +159,7 @@ def d_ece_of(
 def ece(
     confidence: Float[np.ndarray, "n"], is_correct: Bool[np.ndarray, "n"], *, n_bins: int = 15
 ) -> float:
-    """Expected calibration error of a classifier's confidence in its own answer.
+    """Compute the expected calibration error of a classifier's confidence in its prediction.
 
     Naeini et al., 2015; fifteen bins as Guo et al., 2017. Bins are [low, high), the last closed.
 
@@ -175,7 +175,7 @@ def ece(
 
 
 def brier_score(confidence: Float[np.ndarray, "n"], is_correct: Bool[np.ndarray, "n"]) -> float:
-    """Mean squared distance between confidence and truth; Brier, 1950. Better low.
+    """Compute the mean squared distance between confidence and truth (Brier, 1950).
 
     >>> brier_score(np.array([1.0, 0.5]), np.array([True, False]))
     0.125
@@ -191,14 +191,14 @@ def reliability(
     class_ids: Int[np.ndarray, "n"] | None = None,
     n_bins: int = 25,
 ) -> Reliability:
-    """The data of a reliability diagram.
+    """Compute the data of a reliability diagram.
 
     Bins are averaged over classes, empty ones left out, as the paper's figure 4 does; without class
     ids everything is one class.
     """
     check_probabilities(confidence)
     class_ids = np.zeros(len(confidence), np.int32) if class_ids is None else class_ids
-    check_rows("Calibration", confidence=len(confidence), quality=len(quality),
+    check_rows("calibration", confidence=len(confidence), quality=len(quality),
                class_ids=len(class_ids))  # fmt: skip
     n_classes = int(class_ids.max(initial=0)) + 1
     check_class_ids("detections", class_ids, n_classes)
@@ -215,7 +215,7 @@ def reliability(
 
 
 def reliability_of(table: MatchTable, n_known: int, *, n_bins: int = 10) -> Reliability | None:
-    """The reliability diagram of matched detections; None if confidences are no probabilities."""
+    """Return the reliability diagram of matched detections; None if confidences exceed 0 to 1."""
     counted = _is_counted(table, n_known, None)
     if _unfit(table.confidence, counted) is not None:
         return None
@@ -224,20 +224,20 @@ def reliability_of(table: MatchTable, n_known: int, *, n_bins: int = 10) -> Reli
 
 
 def _check_answers(what: str, confidence: np.ndarray, is_correct: np.ndarray) -> None:
-    """Refuse answers that are missing, of another number, or not right or wrong."""
+    """Raise if answers are missing, differ in number, or are not boolean."""
     check_rows(what, confidence=len(confidence), is_correct=len(is_correct))
     if not len(confidence):
-        raise InvalidDataError(f"{what} needs at least one prediction, but none came.")
+        raise InvalidDataError(f"{what} needs at least one prediction, got none.")
     if is_correct.dtype != np.bool_:
         raise InvalidDataError(
-            f"{what} needs is_correct as booleans, but {is_correct.dtype} came; "
-            f"compare predictions with labels first."
+            f"{what} needs is_correct as booleans, got {is_correct.dtype}. "
+            f"Compare predictions with labels first."
         )
     check_probabilities(confidence)
 
 
 def check_probabilities(confidence: Float[np.ndarray, "n"]) -> None:
-    """Refuse confidences that are not between 0 and 1."""
+    """Raise if confidences are not between 0 and 1."""
     if (reason := _unfit(confidence)) is not None:
         raise InvalidDataError(f"Calibration is undefined: {reason}.")
 
@@ -245,8 +245,8 @@ def check_probabilities(confidence: Float[np.ndarray, "n"]) -> None:
 def _unfit(
     confidence: Float[np.ndarray, "n"], counted: Bool[np.ndarray, "n"] | None = None
 ) -> str | None:
-    """Say why confidences cannot be judged, if so; only the counted ones matter."""
-    if _are_probabilities(confidence):  # usually true of all, which spares picking some
+    """Return why counted confidences cannot be judged, or None."""
+    if _are_probabilities(confidence):  # usually true of all, without selecting
         return None
     values = confidence if counted is None else confidence[counted]
     if _are_probabilities(values):
@@ -301,7 +301,7 @@ def _is_counted(
     *,
     with_ignored: bool = False,
 ) -> Bool[np.ndarray, "detections"]:
-    """Detections of known classes that the matching does not ignore, on images with a weight."""
+    """Return which detections count: of known classes, not ignored, on images with a weight."""
     table.check_one_threshold()
     table.check_known(n_known)
     counted = np.asarray(table.detection_labels < n_known)
@@ -322,7 +322,7 @@ def _bin(
     rule: CalibrationRule,
     weights: Float[np.ndarray, "images replicates"] | None,
 ) -> Float[np.ndarray, "labels bins_plus_1 3 replicates"]:
-    """Sum what is counted per label and bin; the label `n_labels` is passed over."""
+    """Sum what is counted per label and bin; label `n_labels` is skipped."""
     kept = np.where(counted, labels, np.int32(n_labels))
     columns = image_weights(weights, table.n_images)
     where = table.detection_images, columns

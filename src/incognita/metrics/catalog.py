@@ -1,4 +1,4 @@
-"""What each metric is: its direction, its unit and where it comes from."""
+"""The catalog of metrics: title, direction, group and meaning of each name."""
 
 from enum import Enum
 from typing import NamedTuple
@@ -14,12 +14,12 @@ class Direction(Enum):
 
     @property
     def arrow(self) -> str:
-        """The sign tables print beside the name."""
+        """The arrow that tables print beside the name."""
         return "↑" if self is Direction.HIGHER else "↓"
 
 
 class MetricInfo(NamedTuple):
-    """What a reader of a number wants to know about its metric."""
+    """Title, direction, group and meaning of a metric."""
 
     title: str
     direction: Direction
@@ -48,19 +48,21 @@ BOX_METRICS: dict[str, MetricInfo] = {
     "unknown_ap": MetricInfo("AP_U", _UP, "open set", "average precision of the label unknown"),
     "unknown_precision": MetricInfo("P_U", _UP, "open set", "detections called unknown that are"),
     "unknown_recall": MetricInfo("R_U", _UP, "open set", "unknown objects found as unknown"),
-    "open_set_error": MetricInfo("A-OSE", _DOWN, "open set", "unknowns taken for known", True),
+    "open_set_error": MetricInfo(
+        "A-OSE", _DOWN, "open set", "unknown objects detected as known", True
+    ),
     "normalized_open_set_error": MetricInfo("nOSE", _DOWN, "open set", "A-OSE per unknown object"),
     "wilderness_impact": MetricInfo("WI", _DOWN, "open set", "open-set errors per known detection"),
     "wilderness_ratio": MetricInfo(
         "WI ratio", _DOWN, "open set", "precision lost to unknown images"
     ),
-    "ap_all": MetricInfo("AP_all", _UP, "open set", "finding objects, whatever their label"),
-    "ap_superclass": MetricInfo("AP_sc", _UP, "open set", "unknown or a relative is a right name"),
+    "ap_all": MetricInfo("AP_all", _UP, "open set", "objects detected, whatever their label"),
+    "ap_superclass": MetricInfo("AP_sc", _UP, "open set", "unknown or a relative is correct"),
     "images_without_detection": MetricInfo(
-        "silent images", _DOWN, "open set", "no detection at all"
+        "no prediction", _DOWN, "open set", "images without a detection"
     ),
     "unknown_objects_without_detection": MetricInfo(
-        "overlooked", _DOWN, "open set", "unknown objects no detection overlaps"
+        "undetected", _DOWN, "open set", "unknown objects no detection overlaps"
     ),
     "lrp": MetricInfo("LRP", _DOWN, "errors (LRP)", "of all detections given"),
     "lrp_localization": MetricInfo("LRP loc", _DOWN, "errors (LRP)", "1 - IoU"),
@@ -76,7 +78,7 @@ _AT_95 = "at 95 % recall of the"
 
 # of scores, confidences and decisions, given as columns
 COLUMN_METRICS: dict[str, MetricInfo] = {
-    "accuracy": MetricInfo("accuracy", _UP, "closed set", "known images that are named rightly"),
+    "accuracy": MetricInfo("accuracy", _UP, "closed set", "known images classified correctly"),
     "auroc": MetricInfo("AUROC", _UP, "ranking", "an unknown scores above a known; a tie is half"),
     "aupr_unknown": MetricInfo("AUPR unknown", _UP, "ranking", "average precision of the unknown"),
     "aupr_known": MetricInfo("AUPR known", _UP, "ranking", "average precision of the known"),
@@ -106,7 +108,7 @@ METRICS = BOX_METRICS | COLUMN_METRICS
 
 
 def get_metric(name: str) -> MetricInfo:
-    """Say what a metric is.
+    """Return the catalog entry of a metric.
 
     >>> get_metric("unknown_recall").direction.arrow
     '↑'

@@ -1,7 +1,7 @@
-"""How boxes are compared and averaged, as named objects: one per paper and per public code.
+"""How boxes are matched and averaged, as named objects: one per paper and per public code.
 
-Most disagreements between published numbers come from what this file spells out. A convention is a
-value that travels with every result; it is never a flag.
+Most disagreements between published numbers come from the choices below. A convention is a value
+that is stored with every result; it is never a flag.
 """
 
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ class CalibrationRule:
     """How detections are binned and classes averaged.
 
     Args:
-        name: What results call it.
+        name: The name stored with results.
         n_bins: Bins of equal width between 0 and 1.
         closes_right: Bins are (low, high], the first closed; else [low, high).
         last_is_closed: A confidence of exactly 1 falls into the last bin.
         empty: Which classes are averaged.
         counts_ignored: Detections on crowd regions count as wrong in LaACE.
-        tau: The IoU from which a detection is true, where the user names none.
+        tau: The default IoU from which a detection is a true positive.
     """
 
     name: str
@@ -65,19 +65,19 @@ class Pairing(Enum):
 
 @dataclass(frozen=True)
 class Matching:
-    """When a detection counts as having found an object.
+    """When a detection matches an object.
 
     Args:
-        name: What results call it.
+        name: The name stored with results.
         pairing: Whether a detection may fall back on a second-best object.
         is_strict: IoU must exceed the threshold (VOC) instead of reaching it (COCO).
-        pixel: Added to every side: 1 where boxes are seen as inclusive pixel ranges.
-        ignores_crowd: Crowd boxes ask for nothing; under COCO they also swallow detections.
-        ignores_difficult: Difficult objects ask for nothing.
-        max_detections: How many detections of one class an image may have; None for all.
+        pixel: Added to every side: 1 where boxes are inclusive pixel ranges.
+        ignores_crowd: Crowd boxes need not be found; under COCO they also absorb detections.
+        ignores_difficult: Difficult objects need not be found.
+        max_detections: Maximum detections of one class per image; None for all.
         rounds_detections: Boxes and confidences are rounded as the VOC result files hold them.
         rounds_truth: Truth is rounded as the COCO to VOC converters write it.
-        drops_silent_images: Detections on images without any annotation vanish.
+        drops_unannotated_images: Detections on images without any annotation are dropped.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Matching:
     max_detections: int | None = None
     rounds_detections: bool = False
     rounds_truth: bool = False
-    drops_silent_images: bool = False
+    drops_unannotated_images: bool = False
 
     def least_iou(self, thresholds: Float[np.ndarray, "t"]) -> Float[np.ndarray, "t"]:
         """The smallest IoU that matches: a strict test is a test against the next number."""
@@ -117,15 +117,15 @@ FMIYC = Matching(
     ignores_crowd=False,
     ignores_difficult=False,
     rounds_detections=True,
-    drops_silent_images=True,
+    drops_unannotated_images=True,
 )
 SUPERCLASS = Matching("superclass", is_strict=True)
 
-MATCHINGS = {each.name: each for each in (PAPER, COCO, VOC, OWOD, FMIYC, SUPERCLASS)}
+MATCHINGS = {rule.name: rule for rule in (PAPER, COCO, VOC, OWOD, FMIYC, SUPERCLASS)}
 
 
 def get_matching(name: str) -> Matching:
-    """Give the matching convention of that name.
+    """Return the matching convention with this name.
 
     >>> get_matching("owod").is_strict
     True
@@ -148,10 +148,10 @@ class AveragePrecisionRule:
     """How a precision-recall curve becomes one number.
 
     Args:
-        name: What results call it.
+        name: The name stored with results.
         recalls: The recalls at which precision is read; empty for the exact area.
         epsilon: Added to the denominator of the precision (pycocotools adds 2.2e-16).
-        absent: The share of classes without an object.
+        absent: What classes without an object contribute.
     """
 
     name: str
@@ -168,13 +168,15 @@ FMIYC_AREA = AveragePrecisionRule("area", absent=Absent.ZERO)
 POINTS_11 = AveragePrecisionRule("11-point", tuple(np.arange(0, 1.1, 0.1)), absent=Absent.ZERO)
 
 
-def as_written(values: Float[np.ndarray, "*shape"], decimals: int) -> Float[np.ndarray, "*shape"]:
-    """Give numbers as a file holds them that was written with so many decimals.
+def round_as_written(
+    values: Float[np.ndarray, "*shape"], decimals: int
+) -> Float[np.ndarray, "*shape"]:
+    """Round as a text file with this number of decimals would.
 
     `np.round` scales before it rounds and so turns 0.35, which is 0.34999…, into 0.4; a file says
-    0.3. Numbers that close to a half are rounded by the formatter itself.
+    0.3. Numbers close to a half are therefore rounded by the formatter itself.
 
-    >>> as_written(np.array([0.35, 0.25, 1.26]), 1).tolist()
+    >>> round_as_written(np.array([0.35, 0.25, 1.26]), 1).tolist()
     [0.3, 0.2, 1.3]
     """
     with np.errstate(over="ignore", invalid="ignore"):  # a huge number has no decimals to lose

@@ -1,4 +1,4 @@
-"""How well known objects are found: COCO's twelve numbers, and average precision by any rule."""
+"""Closed-set detection metrics: COCO's twelve numbers, and average precision by any rule."""
 
 from typing import NamedTuple
 
@@ -20,13 +20,13 @@ from incognita.shapes import Bool, Float, Float64, Int
 
 
 class PrecisionCurves(NamedTuple):
-    """What pycocotools keeps as `precision` and `scores`; NaN for a class without an object.
+    """The `precision` and `scores` of pycocotools; NaN for a class without an object.
 
     Args:
         recalls: Where the curves are read.
         precision: The best precision at this recall or beyond; 0 where it is never reached.
-        confidence: That of the detection which reaches the recall, for recall 0 that of the surest
-            detection; 0 where the recall is never reached.
+        confidence: Confidence of the detection that reaches the recall, for recall 0 the highest;
+            0 where the recall is never reached.
     """
 
     recalls: Float64[np.ndarray, "recalls"]
@@ -39,13 +39,10 @@ def precision_curves(
 ) -> PrecisionCurves:
     """Read the precision curve of every known class at every IoU threshold of a table.
 
-    Half a million detections of 80 classes at ten thresholds take about a second, ten times the
-    matching: a threshold is chosen once.
-
     Args:
         table: The matched detections, its first range of areas.
-        n_known: How many labels are known classes; the others take no part.
-        rule: Which recalls, and what keeps the division defined; by default COCO's.
+        n_known: The number of known classes, which are the first labels.
+        rule: The recalls, and what keeps the division defined; by default COCO's.
 
     >>> from incognita.containers.classes import Classes
     >>> from incognita.containers.boxes import BoxTruth, Detections
@@ -78,7 +75,7 @@ def _curve(
     n_truth: float,
     rule: AveragePrecisionRule,
 ) -> tuple[Float[np.ndarray, "rows"], Float[np.ndarray, "rows"]]:
-    """Precision, made to fall, and recall along falling confidence."""
+    """Return the precision envelope and the recall along falling confidence."""
     n_found = np.cumsum(is_hit)
     precision = n_found / (np.cumsum(is_counted) + rule.epsilon)
     return np.maximum.accumulate(precision[::-1])[::-1], n_found / n_truth
@@ -89,14 +86,14 @@ COCO_THRESHOLDS = np.linspace(0.5, 0.95, 10)
 COCO_AREAS = np.array([[0, 1e10], [0, 32**2], [32**2, 96**2], [96**2, 1e10]], dtype=np.float64)
 COCO_CAPS = np.array([1, 10, 100], dtype=np.int64)
 COCO_RECALLS = np.linspace(0, 1, 101)
-REPLICATES_AT_ONCE = 32  # so many columns of weights stay in the second-level cache
+REPLICATES_AT_ONCE = 32  # columns of weights that stay in the second-level cache
 
 
 class CocoNumbers(NamedTuple):
-    """The twelve numbers of a COCO evaluation, over the known classes; NaN where nothing is there.
+    """The twelve numbers of a COCO evaluation, over the known classes; NaN without objects.
 
-    AP averages over the IoU thresholds 0.50 to 0.95 and 101 recalls; the number after AR is how
-    many detections each image may have.
+    AP averages over the IoU thresholds 0.50 to 0.95 and 101 recalls; the number after AR is the
+    maximum number of detections per image.
     """
 
     ap: float
@@ -114,7 +111,7 @@ class CocoNumbers(NamedTuple):
 
 
 def coco_numbers(detections: Detections, truth: BoxTruth) -> CocoNumbers:
-    """Evaluate as pycocotools does, bit for bit, in a hundredth of its time.
+    """Compute the twelve COCO numbers, bit for bit those of pycocotools.
 
     >>> from incognita.containers.classes import Classes
     >>> classes = Classes(("car",))
@@ -129,7 +126,7 @@ def coco_numbers(detections: Detections, truth: BoxTruth) -> CocoNumbers:
 
 
 def coco_numbers_of(table: MatchTable, n_known: int) -> CocoNumbers:
-    """Read the twelve numbers from a table with COCO's thresholds and areas."""
+    """Compute the twelve numbers from a table with COCO's thresholds and areas."""
     precision, recall = coco_precision_recall(
         table.by_label,
         table.label_starts,
@@ -174,21 +171,21 @@ class LabelPrecision(NamedTuple):
     n_truth: Float[np.ndarray, "labels replicates"]
 
 
-def average_precision(
+def label_average_precision(
     table: MatchTable,
     weights: Float[np.ndarray, "images replicates"] | None = None,
     *,
     rule: AveragePrecisionRule = POINTS_101,
     area: int = 0,
 ) -> LabelPrecision:
-    """Average precision of each label, under any number of image weights at once.
+    """Compute the average precision of each label under any number of image weights at once.
 
-    A column of weights says how often each image counts: ones for the data as they are, ones and
+    A column of weights holds how often each image counts: ones for the data itself, ones and
     zeros for a split, multinomial counts for a bootstrap replicate. A label without an object has
     NaN.
 
     Args:
-        table: The matched detections; every threshold of it is answered.
+        table: The matched detections, at any number of thresholds.
         weights: Image weights; by default every image counts once.
         rule: 101 points, 11 points or area.
         area: Which of the table's area ranges.
@@ -219,10 +216,10 @@ def average_precision(
 def coco_measures(
     table: MatchTable, n_known: int, *, weights: Float[np.ndarray, "images replicates"]
 ) -> dict[str, MetricValue]:
-    """The twelve COCO numbers under image weights, by name; see `coco_numbers` for one data set."""
+    """Compute the twelve COCO numbers under image weights, by name; see also `coco_numbers`."""
     measures = {}
     for area, size in enumerate(("", "_small", "_medium", "_large")):
-        labels = average_precision(table, weights, area=area)
+        labels = label_average_precision(table, weights, area=area)
         n_truth = labels.n_truth[:n_known]
         ap = labels.average_precision[:, :n_known]
         measures[f"ap{size}"] = _coco_measure(ap, n_truth, weights, "0.50:0.95")
@@ -246,7 +243,7 @@ def _recall(labels: LabelPrecision, n_known: int) -> Float[np.ndarray, "threshol
 def _recall_of_first(
     table: MatchTable, n_known: int, cap: int, weights: Float[np.ndarray, "images replicates"]
 ) -> Float[np.ndarray, "thresholds labels replicates"]:
-    """What the first detections of each image and class find, at every threshold."""
+    """Count what the first detections of each image and class match, at every threshold."""
     found = []
     is_first = (table.ranks < cap) & (table.detection_labels < n_known)
     for t in range(len(table.thresholds)):

@@ -1,4 +1,4 @@
-r"""Localisation-recall-precision: one error for wrong places, wrong finds and misses.
+r"""Localisation-recall-precision (LRP): one error for localisation, false positives and misses.
 
 $$ LRP = \frac{1}{TP + FP + FN} \Big( \sum_{TP} \frac{1 - IoU}{1 - \tau} + FP + FN \Big) $$
 
@@ -54,14 +54,14 @@ def lrp_error(
     *,
     weights: Float[np.ndarray, "images replicates"] | None = None,
 ) -> LRP:
-    """LRP of the detections as they are, without choosing a threshold.
+    """Compute the LRP of all detections, without choosing a threshold.
 
     The class mean runs over classes with objects; a part that a class does not define (no true
     positive, no detection) is left out of the mean of that part alone.
 
     Args:
         table: Detections matched at IoU tau, its first threshold.
-        n_known: How many labels are known classes; the others take no part.
+        n_known: The number of known classes, which are the first labels.
         weights: Image weights, one column per replicate; by default every image once.
     """
     tau = _tau(table)
@@ -88,10 +88,10 @@ def optimal_lrp(
     weights: Float[np.ndarray, "images replicates"] | None = None,
     inside_ties: bool = False,
 ) -> OptimalLRP:
-    """The smallest LRP any confidence threshold reaches, per class, and that threshold.
+    """Compute the smallest LRP over confidence thresholds, per class, and that threshold.
 
-    Keeping `confidence >= threshold` reproduces the value. The public code looks at every place in
-    the sorted list (`inside_ties`), where equal confidences can be cut apart and no threshold
+    Keeping `confidence >= threshold` reproduces the value. The public code considers every place
+    in the sorted list (`inside_ties`), also between equal confidences, where no threshold
     reproduces the value.
     """
     tau = _tau(table)

@@ -1,8 +1,14 @@
-"""The number a metric gives, with what it was computed from, and the reason where there is none."""
+"""Values of metrics under image weights, their bootstrap replicates and intervals.
+
+A bootstrap replicate draws as many images as there are, with replacement; it is a column of counts,
+one per image. Metrics take such columns as weights, so nothing is matched or sorted again. Two
+methods measured with the same columns are compared pair by pair, which cancels what the images
+share.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,16 +16,18 @@ from incognita.errors import InvalidDataError
 from incognita.kernels.precision_recall import weighted_sums
 from incognita.shapes import Bool, Float, Int, Real
 
+Weights = Float[np.ndarray, "images replicates"]
+
 
 @dataclass(frozen=True, eq=False)
 class MetricValue:
-    """One metric on one set of images, and on resamples of it.
+    """The value of one metric on a set of images, and on bootstrap replicates of it.
 
     Args:
-        values: The value of the data as they are, then one per bootstrap replicate.
-        support: How many images, objects, classes or detections stand behind it.
-        reason: Why the value is NaN, where it is.
-        parameters: What the value depends on: a threshold, a recall.
+        values: The value of the data, then one per bootstrap replicate.
+        support: Numbers of images, objects, classes or detections it is computed from.
+        reason: Why the value is NaN, if it is.
+        parameters: Parameters of the metric: a threshold, a recall.
     """
 
     values: Float[np.ndarray, "replicates"]
@@ -29,11 +37,11 @@ class MetricValue:
 
     def __post_init__(self) -> None:
         if np.isnan(self.value) and self.reason is None:
-            raise InvalidDataError("A measure that is NaN needs a reason.")
+            raise InvalidDataError("A value that is NaN needs a reason.")
 
     @property
     def value(self) -> float:
-        """The value of the data as they are."""
+        """The value of the data, without resampling."""
         return float(self.values[0])
 
     def __float__(self) -> float:
@@ -43,7 +51,7 @@ class MetricValue:
 def undefined(
     reason: str, support: Mapping[str, int], n: int = 1, **parameters: Any
 ) -> MetricValue:
-    """Give the measure of something that has no value here, with the reason."""
+    """Return a value that is NaN, with the reason."""
     return MetricValue(np.full(n, np.nan), support, reason, parameters)
 
 
@@ -53,7 +61,7 @@ def ratio(
     support: Mapping[str, int],
     reason: str,
 ) -> MetricValue:
-    """Give parts / whole, NaN with the reason where the whole is zero.
+    """Compute parts / whole; NaN, with the reason, where the whole is zero.
 
     >>> ratio(np.array([1.0]), np.array([4.0]), {"objects": 4}, "there is no object").value
     0.25
@@ -64,23 +72,23 @@ def ratio(
 
 
 def every_image_once(n_images: int) -> Float[np.ndarray, "images 1"]:
-    """The weights of the data as they are."""
+    """Return weights under which every image counts once."""
     return np.ones((n_images, 1), np.float32)
 
 
 def image_weights(
     weights: Real[np.ndarray, "rows columns"] | None, n_images: int
 ) -> Float[np.ndarray, "images replicates"]:
-    """Give the weights of the images, by default each once; refuse those of other images.
+    """Return checked image weights; by default every image counts once.
 
-    Kernels read them unchecked. Weights are counts, which float32 holds exactly.
+    Weights are counts, which float32 holds exactly.
     """
     if weights is None:
         return every_image_once(n_images)
     if weights.ndim != 2 or len(weights) != n_images or not weights.shape[1]:
         raise InvalidDataError(
-            f"Image weights need one row for each of the {n_images} images and at least one "
-            f"column, but an array of shape {list(weights.shape)} came."
+            f"Expected image weights with one row for each of the {n_images} images and at least "
+            f"one column, got an array of shape {list(weights.shape)}."
         )
     return np.ascontiguousarray(weights, np.float32)
 
@@ -90,13 +98,13 @@ def count_weighted(
     keep: Bool[np.ndarray, "rows"],
     weights: Float[np.ndarray, "images replicates"],
 ) -> Float[np.ndarray, "replicates"]:
-    """How many of the kept rows there are when images count as often as their weights say."""
+    """Count the kept rows, each with the weight of its image."""
     per_image = np.bincount(images[keep], minlength=len(weights)).astype(np.float64)
     return np.asarray(per_image @ weights)
 
 
 def n_images_in(weights: Float[np.ndarray, "images replicates"]) -> int:
-    """How many images the data as they are have."""
+    """Return the number of images that count in the first column."""
     return int((weights[:, 0] > 0).sum())
 
 
@@ -107,14 +115,14 @@ def sum_by_label(
     n_labels: int,
     weights: Float[np.ndarray, "images replicates"],
 ) -> Float[np.ndarray, "labels replicates"]:
-    """Sum values per label when images count as often as their weights say."""
+    """Sum values per label, each with the weight of its image."""
     return np.asarray(weighted_sums(values, labels, images, weights, n_labels))
 
 
 def sum_along(
     values: Real[np.ndarray, "*shape"], *, axis: int
 ) -> Real[np.ndarray, "*shape_without_axis"]:
-    """Sum so that the last bit of a column does not depend on how many columns there are.
+    """Sum so that the last bit of a column does not depend on the number of columns.
 
     numpy adds in another order when a single column happens to be contiguous.
     """
@@ -124,10 +132,107 @@ def sum_along(
 def mean_over(
     values: Float[np.ndarray, "labels replicates"],
 ) -> Float[np.ndarray, "replicates"]:
-    """Mean over the labels that are defined; NaN, without a warning, where none is."""
+    """Average over the defined labels; NaN, without a warning, where none is."""
     is_defined = ~np.isnan(values)
     totals = sum_along(np.where(is_defined, values, 0.0), axis=0)
     counts = is_defined.sum(axis=0)
     means = np.full(values.shape[1], np.nan)
     np.divide(totals, counts, out=means, where=counts > 0)
     return means
+
+
+class Interval(NamedTuple):
+    """The bounds of a percentile interval; NaN without replicates."""
+
+    low: float
+    high: float
+
+
+class Difference(NamedTuple):
+    """The difference between two paired values, with its interval.
+
+    `share_above` is the share of replicates in which the difference is positive, ties counting
+    half: near 0 or 1 the two differ, near one half the data do not distinguish them.
+    """
+
+    value: float
+    low: float
+    high: float
+    share_above: float
+
+
+def bootstrap_weights(
+    n_images: int,
+    *,
+    n_resamples: int,
+    seed: int,
+    keep: Bool[np.ndarray, "images"] | None = None,
+) -> Weights:
+    """Draw bootstrap replicates: image counts, first of the data itself, then of each replicate.
+
+    Args:
+        n_images: The number of images.
+        n_resamples: The number of replicates; zero for none.
+        seed: The same seed draws the same columns.
+        keep: The images of a split; only these are drawn, the others count zero.
+
+    >>> bootstrap_weights(4, n_resamples=2, seed=0).sum(axis=0).tolist()
+    [4.0, 4.0, 4.0]
+    """
+    if n_resamples < 0:
+        raise InvalidDataError(f"n_resamples must be at least 0, but it is {n_resamples}.")
+    if keep is not None and len(keep) != n_images:
+        raise InvalidDataError(
+            f"keep has {len(keep)} marks for {n_images} images; pass one per image."
+        )
+    rng = np.random.default_rng(seed)
+    images = np.arange(n_images) if keep is None else np.flatnonzero(keep)
+    weights = np.zeros((n_images, 1 + n_resamples), np.float32)
+    weights[images, 0] = 1
+    for k in range(1, 1 + n_resamples if len(images) else 1):
+        drawn = images[rng.integers(len(images), size=len(images))]
+        weights[:, k] = np.bincount(drawn, minlength=n_images)
+    return weights
+
+
+def interval(replicates: Float[np.ndarray, "replicates"], *, level: float = 0.95) -> Interval:
+    """Compute the percentile interval of bootstrap replicates, undefined ones left out.
+
+    >>> interval(np.arange(101.0), level=0.5)
+    Interval(low=25.0, high=75.0)
+    """
+    if not 0 < level < 1:
+        raise InvalidDataError(f"level must lie between 0 and 1, but it is {level}.")
+    defined = replicates[~np.isnan(replicates)]
+    if not len(defined):
+        return Interval(float("nan"), float("nan"))
+    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high))
+
+
+def paired_difference(
+    first: Float[np.ndarray, "values"],
+    second: Float[np.ndarray, "as_many_values"],
+    *,
+    level: float = 0.95,
+) -> Difference:
+    """Compare two metrics computed with the same image weights.
+
+    Args:
+        first: Values of one method: of the data, then of each replicate.
+        second: Values of the other, column by column of the same weights.
+        level: Share of replicates the interval covers.
+
+    >>> paired_difference(np.array([0.9, 0.8, 1.0]), np.array([0.7, 0.7, 0.7])).value.__round__(6)
+    0.2
+    """
+    if len(first) != len(second):
+        raise InvalidDataError(
+            f"Expected paired values with the same replicates, got {len(first)} and {len(second)}."
+        )
+    difference = first - second
+    replicates = difference[1:][~np.isnan(difference[1:])]
+    bounds = interval(replicates, level=level)
+    signs = np.sign(replicates)
+    share = float(np.mean((signs + 1) / 2)) if len(signs) else float("nan")
+    return Difference(float(difference[0]), bounds.low, bounds.high, share)

@@ -1,7 +1,7 @@
-"""What a detector does with objects it was never taught: found, overlooked or misnamed.
+"""Open-set metrics: unknown objects that are found, undetected or misnamed.
 
-Every function reads a match table (which knows its convention) and optional image weights, and
-gives a `MetricValue`. Ratios are fractions, also where a public code prints percent.
+Every function takes a match table (which knows its convention) and optional image weights, and
+returns a `MetricValue`. Ratios are fractions, also where a public code prints percent.
 """
 
 from typing import NamedTuple
@@ -12,10 +12,9 @@ from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Role
 from incognita.kernels.matching import unknown_overlaps
 from incognita.kernels.precision_recall import counts_at_recall
-from incognita.metrics._ordering import arrange_by_image, is_ignored_truth
 from incognita.metrics.conventions import Absent, AveragePrecisionRule, Matching
-from incognita.metrics.detection import LabelPrecision, average_precision
-from incognita.metrics.matching import MatchTable
+from incognita.metrics.detection import LabelPrecision, label_average_precision
+from incognita.metrics.matching import MatchTable, arrange_by_image, is_ignored_truth
 from incognita.metrics.measure import (
     MetricValue,
     count_weighted,
@@ -36,13 +35,13 @@ NO_KNOWN_OBJECT = "no known object is in these images"
 
 
 class UnknownOverlaps(NamedTuple):
-    """Which detections lie on unknown objects and the reverse, whatever their labels say.
+    """Which detections lie on unknown objects and the reverse, whatever their labels.
 
     Args:
         is_on_unknown: Per detection: it overlaps an unknown object, and its label is a known class.
         is_named_known: Per object: unknown, and a detection of a known class overlaps it.
         is_touched: Per object: unknown, and some detection overlaps it.
-        is_unknown: Per object: unknown and asking to be found under the convention.
+        is_unknown: Per object: unknown, and must be found under the convention.
     """
 
     is_on_unknown: Bool[np.ndarray, "detections"]
@@ -54,7 +53,7 @@ class UnknownOverlaps(NamedTuple):
 def overlap_unknown(
     detections: Detections, truth: BoxTruth, *, convention: Matching, threshold: float = 0.5
 ) -> UnknownOverlaps:
-    """Say which detections and unknown objects overlap by the IoU the convention asks for."""
+    """Find the detections and unknown objects that overlap by the IoU of the convention."""
     boxes, objects = arrange_by_image(detections, truth, convention)
     is_known = detections.classes.has_role(Role.KNOWN)[detections.class_ids]
     of_detection, with_known, with_any = unknown_overlaps(
@@ -78,13 +77,13 @@ def mean_average_precision(
     labels: LabelPrecision | None = None,
     nothing: str = NO_KNOWN_OBJECT,
 ) -> MetricValue:
-    """Mean AP over the known classes at the table's first threshold (mAP_k in an open world).
+    """Compute the mean AP of the known classes at the table's first threshold (mAP_k).
 
-    `labels` are what `average_precision` gave for the same table, rule and weights, if it was
-    asked before; `nothing` is the reason where no class has an object.
+    `labels` is the result of `label_average_precision` for the same table, rule and weights, if
+    already computed; `nothing` is the reason where no class has an object.
     """
     weights = image_weights(weights, table.n_images)
-    labels = labels or average_precision(table, weights, rule=rule)
+    labels = labels or label_average_precision(table, weights, rule=rule)
     n_truth = labels.n_truth[:n_known]
     has_truth = n_truth > 0
     per_class = labels.average_precision[0, :n_known]
@@ -97,7 +96,7 @@ def mean_average_precision(
         values = sum_along(filled, axis=0) / n_known
     support = _support(weights, n_truth, int(has_truth[:, 0].sum()))
     reason = None
-    if not support["classes"]:  # the zero some codes give here says nothing about the detector
+    if not support["classes"]:  # the zero of some codes means nothing here
         values, reason = np.where(has_truth.any(axis=0), values, np.nan), nothing
     elif np.isnan(values[0]):
         reason = NAN_CLASS
@@ -115,12 +114,12 @@ def unknown_average_precision(
     weights: Weights | None = None,
     labels: LabelPrecision | None = None,
 ) -> MetricValue:
-    """AP_U: average precision of the label unknown, ranked by the detector's confidence.
+    """Compute AP_U: average precision of the label unknown, ranked by the detector's confidence.
 
-    A table with several IoU thresholds gives their mean (the COCO-style AP_unk of OSOD-III).
+    With several IoU thresholds the result is their mean (the COCO-style AP_unk of OSOD-III).
     """
     weights = image_weights(weights, table.n_images)
-    labels = labels or average_precision(table, weights, rule=rule)
+    labels = labels or label_average_precision(table, weights, rule=rule)
     values = mean_over(labels.average_precision[:, n_known])
     support = _support(weights, labels.n_truth[n_known:], 1)
     reason = NO_UNKNOWN_OBJECT if np.isnan(values[0]) else None
@@ -128,7 +127,7 @@ def unknown_average_precision(
 
 
 def iou_text(thresholds: Float[np.ndarray, "t"]) -> float | str:
-    """One IoU as a number, several as the range they cover."""
+    """Return one IoU as a number, several as the range they cover."""
     first, last = float(thresholds[0]), float(thresholds[-1])
     return first if len(thresholds) == 1 else f"{first:.2f}:{last:.2f}"
 
@@ -136,7 +135,7 @@ def iou_text(thresholds: Float[np.ndarray, "t"]) -> float | str:
 def unknown_precision(
     table: MatchTable, n_known: int, *, weights: Weights | None = None
 ) -> MetricValue:
-    """P_U = TP_U / (TP_U + FP_U): how many detections called unknown are (FMIYC, eq. 4)."""
+    """Compute P_U = TP_U / (TP_U + FP_U), the precision of the label unknown (FMIYC, eq. 4)."""
     weights = image_weights(weights, table.n_images)
     is_unknown = table.detection_labels == n_known
     counted = is_unknown & ~table.is_ignored()
@@ -149,7 +148,7 @@ def unknown_precision(
 def unknown_recall(
     table: MatchTable, n_known: int, *, weights: Weights | None = None
 ) -> MetricValue:
-    """R_U = TP_U / (TP_U + FN_U), also called U-Recall: how many unknown objects are found."""
+    """Compute R_U = TP_U / (TP_U + FN_U), also called U-Recall."""
     weights = image_weights(weights, table.n_images)
     is_unknown = table.is_counted_truth & (table.truth_labels == n_known)
     found = count_weighted(table.truth_images, is_unknown & table.is_found, weights)
@@ -161,7 +160,7 @@ def unknown_recall(
 def open_set_error_by_objects(
     table: MatchTable, overlaps: UnknownOverlaps, *, weights: Weights | None = None
 ) -> MetricValue:
-    """A-OSE as the papers define it: unknown objects that are taken for a known class.
+    """Count A-OSE as the papers define it: unknown objects detected as a known class.
 
     FN_U^M of FMIYC, appendix C: the object is not found as unknown, and a detection of a known
     class overlaps it.
@@ -175,7 +174,7 @@ def open_set_error_by_objects(
 def open_set_error_by_detections(
     table: MatchTable, overlaps: UnknownOverlaps, *, weights: Weights | None = None
 ) -> MetricValue:
-    """A-OSE as every public code counts it: known-class detections that lie on an unknown object.
+    """Count A-OSE as the public codes do: known-class detections that lie on an unknown object.
 
     One object hit three times counts three, and one also found as unknown still counts.
     """
@@ -193,7 +192,7 @@ def normalized_open_set_error(
     *,
     weights: Weights | None = None,
 ) -> MetricValue:
-    """NOSE: the open-set error divided by the number of unknown objects (FMIYC, eq. 9).
+    """Compute nOSE: the open-set error per unknown object (FMIYC, eq. 9).
 
     Over detections it can exceed one.
     """
@@ -205,7 +204,7 @@ def normalized_open_set_error(
 def unknown_objects_without_detection(
     table: MatchTable, overlaps: UnknownOverlaps, *, weights: Weights | None = None
 ) -> MetricValue:
-    """Share of unknown objects that no detection of any label overlaps (FN_U^D of FMIYC)."""
+    """Compute the share of unknown objects that no detection overlaps (FN_U^D of FMIYC)."""
     weights = image_weights(weights, table.n_images)
     untouched = overlaps.is_unknown & ~overlaps.is_touched
     missed = count_weighted(table.truth_images, untouched, weights)
@@ -214,12 +213,12 @@ def unknown_objects_without_detection(
 
 
 def images_without_detection(table: MatchTable, *, weights: Weights | None = None) -> MetricValue:
-    """Share of images without a single detection (FMIYC, table 12): no score can judge them."""
+    """Compute the share of images without a detection (FMIYC, table 12)."""
     weights = image_weights(weights, table.n_images)
-    is_silent = np.bincount(table.detection_images, minlength=table.n_images) == 0
-    silent = is_silent.astype(np.float64) @ weights
+    is_empty = np.bincount(table.detection_images, minlength=table.n_images) == 0
+    n_empty = is_empty.astype(np.float64) @ weights
     total = weights.sum(axis=0, dtype=np.float64)
-    return ratio(silent, total, {"images": n_images_in(weights)}, "there is no image")
+    return ratio(n_empty, total, {"images": n_images_in(weights)}, "there is no image")
 
 
 def wilderness_impact(
@@ -230,7 +229,7 @@ def wilderness_impact(
     recall: float = 0.8,
     weights: Weights | None = None,
 ) -> MetricValue:
-    r"""WI as the open-world codes compute it: open-set errors per known detection at a recall.
+    r"""Compute WI as the open-world codes do: open-set errors per known detection at a recall.
 
     $$ WI = \frac{mean_c\, O_c(i_c)}{mean_c\, (TP_c + FP_c)(i_c)}, \quad
        i_c = \arg\min_i |recall_c(i) - r| $$
@@ -264,7 +263,7 @@ def wilderness_ratio(
     recall: float = 0.5,
     weights: Weights | None = None,
 ) -> MetricValue:
-    r"""Wilderness impact as first defined: how much precision unknown images cost.
+    r"""Compute the wilderness impact as first defined: the precision lost to unknown images.
 
     $$ WI = P_{closed} / P_{open} - 1 $$ with P the mean over known classes of the precision at a
     recall (the best at that recall or above), on images without unknown objects, and on these
@@ -276,9 +275,9 @@ def wilderness_ratio(
     n_known = truth.classes.n_known
     has_known, has_unknown = images_with_roles(truth)
     rule = AveragePrecisionRule("precision at recall", (recall,))
-    closed = average_precision(table, weights * ~has_unknown[:, None], rule=rule)
+    closed = label_average_precision(table, weights * ~has_unknown[:, None], rule=rule)
     is_mixed = has_known & has_unknown
-    opened = average_precision(table, weights * ~is_mixed[:, None], rule=rule)
+    opened = label_average_precision(table, weights * ~is_mixed[:, None], rule=rule)
     support = _support(weights, closed.n_truth[:n_known], n_known)
     before = mean_over(closed.average_precision[0, :n_known])
     after = mean_over(opened.average_precision[0, :n_known])
@@ -291,7 +290,7 @@ def wilderness_ratio(
 def images_with_roles(
     truth: BoxTruth,
 ) -> tuple[Bool[np.ndarray, "images"], Bool[np.ndarray, "images"]]:
-    """Which images hold a known object, and which an unknown one, crowd and difficult included."""
+    """Return which images hold a known object, and which an unknown one, crowd included."""
     counts = [
         np.bincount(truth.image_index[truth.has_role(role)], minlength=truth.n_images)
         for role in (Role.KNOWN, Role.UNKNOWN)

@@ -1,4 +1,4 @@
-r"""How well a score ranks unknown rows above known ones, over all thresholds.
+r"""Ranking metrics: how well a score separates unknown rows from known ones.
 
 Unknown is the positive class and a higher score means more unknown. A threshold *flags* the rows at
 or above it and *accepts* the rest; rows of equal score cannot be parted by a threshold and are
@@ -7,20 +7,28 @@ always taken together. With u the score of an unknown row and k that of a known 
 $$ \text{AUROC} = P(u > k) + \tfrac12 P(u = k). $$
 
 Two public habits are deliberately not followed. `sklearn.metrics.roc_curve` drops collinear points
-unless told otherwise, and with them thresholds: 20 scores shared by one known and one unknown row
+by default, and with them thresholds: 20 scores shared by one known and one unknown row
 each give OpenOOD an FPR of 1.00 where 0.95 is true. torchmetrics passes scores outside [0, 1]
 through a sigmoid, which ties them: N(-800, 100) against N(-1000, 100) has an AUROC of 0.92, and
 torchmetrics says 0.50 in float32. Here scores are only ever compared.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from incognita.errors import InvalidDataError
-from incognita.kernels.ranking import LANES, sweep_replicates, sweep_scores, sweep_weights
+from incognita.kernels.ranking import (
+    LANES,
+    Ranking,
+    split_scores,
+    sweep_replicates,
+    sweep_scores,
+    sweep_weights,
+)
 from incognita.metrics._scores import (
-    TieGroups,
     as_scores,
     as_truth,
     as_weights,
@@ -28,12 +36,13 @@ from incognita.metrics._scores import (
     check_weights,
     tie_groups,
 )
-from incognita.shapes import Bool, Float, Float64, Real
+from incognita.metrics.measure import bootstrap_weights
+from incognita.shapes import Bool, Float, Float64, Int, Real
 
 RECALL = 0.95
 
 
-class RankingMetrics(NamedTuple):
+class RankingMetrics(Ranking):
     r"""Every ranking metric of one set of scores, as shares between 0 and 1.
 
     With recall the share of a class that is recognized (unknown flagged, known accepted) and
@@ -47,48 +56,77 @@ class RankingMetrics(NamedTuple):
         aupr_unknown_trapezoid: The same curve joined by straight lines down to precision 1 at
             recall 0, which is optimistic. OpenOOD and pytorch-ood publish this as AUPR-OUT.
         aupr_known_trapezoid: OpenOOD and pytorch-ood publish this as AUPR-IN.
-        fpr_at_95_unknown_recall: Share of known flagged where at least 95 % of unknown are
-            (OpenOOD since August 2023, pytorch-ood).
-        fpr_at_95_known_recall: Share of unknown accepted where at least 95 % of known are (FACETS,
-            FMIYC, OpenOOD before; VOS takes the recall nearest to 95 % instead).
+        fpr_at_unknown_recall: Share of known flagged where at least `recall` of unknown are
+            (at 95 %: OpenOOD since August 2023, pytorch-ood).
+        fpr_at_known_recall: Share of unknown accepted where at least `recall` of known are (at
+            95 %: FACETS, FMIYC, OpenOOD before; VOS takes the recall nearest to 95 % instead).
         detection_error: The smallest (FNR + FPR) / 2 of all thresholds (Liang et al., ODIN, 2018).
-        detection_error_at_95_known_recall: The smallest among thresholds that accept at least
-            95 % of known. This is the *detection error* that FACETS prints (Recalcati et al.,
-            2023, tables VI and VII): 22.36 gives 13.68 = (22.36 + 5) / 2, but 0.37 gives 1.61, not
-            2.69, and 96.40 gives 49.97, not 50.70, so the threshold is not fixed; and the free
-            minimum of 45.91 would hold AUROC below $\tfrac12 + J - \tfrac12 J^2 = 57.8$, where
+        detection_error_at_known_recall: The smallest among thresholds that accept at least
+            `recall` of known. At 95 % this is the *detection error* that FACETS prints (Recalcati
+            et al., 2023, tables VI and VII): 22.36 gives 13.68 = (22.36 + 5) / 2, but 0.37 gives
+            1.61, not 2.69, and 96.40 gives 49.97, not 50.70, so the threshold is not fixed; and the
+            free minimum of 45.91 would hold AUROC below $\tfrac12 + J - \tfrac12 J^2 = 57.8$, where
             J = 1 - 2 * 0.4591, while 64.40 is printed. All 48 printed triples fit this reading.
+        recall: The recall of the three metrics above. At 0.95 they are also available under the
+            names `fpr_at_95_unknown_recall`, `fpr_at_95_known_recall` and
+            `detection_error_at_95_known_recall`.
         n_known: Known rows.
         n_unknown: Unknown rows.
     """
 
-    auroc: float
-    aupr_unknown: float
-    aupr_known: float
-    aupr_unknown_trapezoid: float
-    aupr_known_trapezoid: float
-    fpr_at_95_unknown_recall: float
-    fpr_at_95_known_recall: float
-    detection_error: float
-    detection_error_at_95_known_recall: float
-    n_known: int
-    n_unknown: int
+    __slots__ = ()
+
+    @property
+    def fpr_at_95_unknown_recall(self) -> float:
+        """`fpr_at_unknown_recall`, if the recall is 0.95."""
+        return self._at_95("fpr_at_unknown_recall")
+
+    @property
+    def fpr_at_95_known_recall(self) -> float:
+        """`fpr_at_known_recall`, if the recall is 0.95."""
+        return self._at_95("fpr_at_known_recall")
+
+    @property
+    def detection_error_at_95_known_recall(self) -> float:
+        """`detection_error_at_known_recall`, if the recall is 0.95."""
+        return self._at_95("detection_error_at_known_recall")
+
+    def _at_95(self, name: str) -> float:
+        if self.recall != RECALL:
+            raise AttributeError(
+                f"These metrics are at recall {self.recall:g}, not 0.95; use {name}."
+            )
+        return float(getattr(self, name))
 
 
-class RankingReplicates(NamedTuple):
-    """The fields of `RankingMetrics`, each with one value per replicate."""
+@dataclass(frozen=True, eq=False, repr=False)
+class RankingReplicates:
+    """The fields of `RankingMetrics`, at recall 0.95, as attributes with one value per replicate.
 
-    auroc: Float64[np.ndarray, "replicates"]
-    aupr_unknown: Float64[np.ndarray, "replicates"]
-    aupr_known: Float64[np.ndarray, "replicates"]
-    aupr_unknown_trapezoid: Float64[np.ndarray, "replicates"]
-    aupr_known_trapezoid: Float64[np.ndarray, "replicates"]
-    fpr_at_95_unknown_recall: Float64[np.ndarray, "replicates"]
-    fpr_at_95_known_recall: Float64[np.ndarray, "replicates"]
-    detection_error: Float64[np.ndarray, "replicates"]
-    detection_error_at_95_known_recall: Float64[np.ndarray, "replicates"]
-    n_known: Float64[np.ndarray, "replicates"]
-    n_unknown: Float64[np.ndarray, "replicates"]
+    Args:
+        columns: The arrays by the name of the field.
+    """
+
+    columns: Mapping[str, Float64[np.ndarray, "replicates"]]
+    recall: float = RECALL
+
+    def __getattr__(self, name: str) -> Float64[np.ndarray, "replicates"]:
+        columns = self.__dict__.get("columns", {})
+        field = name.replace("_at_95_", "_at_")
+        if field not in columns:
+            raise AttributeError(f"RankingReplicates has no field {name!r}.")
+        return np.asarray(columns[field])
+
+    def __repr__(self) -> str:
+        return f"RankingReplicates({len(self.auroc):,} replicates)"
+
+
+# the ranking metrics under the names by which results store them
+RANKING_METRICS = tuple(
+    name.replace("_at_", "_at_95_")
+    for name in Ranking._fields
+    if name not in ("recall", "n_known", "n_unknown")
+)
 
 
 class RocPoints(NamedTuple):
@@ -105,16 +143,12 @@ def ranking_metrics(
     *,
     weights: Real[np.ndarray, "rows"] | None = None,
 ) -> RankingMetrics:
-    """Compute every ranking metric from one sort and one linear pass.
-
-    One thread needs 16 ms for 1e6 float32 scores and 0.18 s for 1e7, half of one `np.sort`, and 9
-    bytes of extra memory per score (`python -m bench ranking`). Weights need an order of the rows
-    as well: 0.1 s for 1e6.
+    """Compute every ranking metric from one sort and one linear pass (`python -m bench ranking`).
 
     Args:
         unknown_score: Any finite numbers; float32 is compared as float32, the rest as float64.
         is_unknown: The truth of each row.
-        weights: How much each row counts; 2 is the same as the row standing there twice.
+        weights: How much each row counts; 2 is the same as repeating the row.
 
     >>> is_unknown = np.array([True, True, False, False])
     >>> ranks = ranking_metrics(np.array([0.9, 0.4, 0.4, 0.1]), is_unknown)
@@ -132,7 +166,7 @@ def auroc(
     *,
     weights: Real[np.ndarray, "rows"] | None = None,
 ) -> float:
-    """Give the probability that an unknown row scores above a known one, a tie being one half.
+    """Compute the probability that an unknown row scores above a known one; ties count half.
 
     >>> auroc(np.array([2, 3, 3, 1]), np.array([True, True, False, False]))
     0.625
@@ -146,7 +180,7 @@ def average_precision(
     *,
     weights: Real[np.ndarray, "rows"] | None = None,
 ) -> float:
-    """Give the mean precision of flagging over the unknown rows, each at its own threshold.
+    """Compute the mean precision of flagging over the unknown rows, each at its own threshold.
 
     The first unknown row below is found with precision 1, the second with 2 / 3.
 
@@ -163,7 +197,7 @@ def fpr_at_unknown_recall(
     recall: float = RECALL,
     weights: Real[np.ndarray, "rows"] | None = None,
 ) -> float:
-    """Give the share of known rows flagged where at least `recall` of the unknown rows are.
+    """Compute the share of known rows flagged where at least `recall` of the unknown rows are.
 
     Of the thresholds that reach the recall the highest is taken; nothing is interpolated.
 
@@ -172,7 +206,7 @@ def fpr_at_unknown_recall(
     0.0
     """
     check_share("recall", recall)
-    return _measure(unknown_score, is_unknown, weights, recall).fpr_at_95_unknown_recall
+    return _measure(unknown_score, is_unknown, weights, recall).fpr_at_unknown_recall
 
 
 def fpr_at_known_recall(
@@ -182,7 +216,7 @@ def fpr_at_known_recall(
     recall: float = RECALL,
     weights: Real[np.ndarray, "rows"] | None = None,
 ) -> float:
-    """Give the share of unknown rows accepted where at least `recall` of the known rows are.
+    """Compute the share of unknown rows accepted where at least `recall` of the known rows are.
 
     Of the thresholds that reach the recall the lowest is taken; nothing is interpolated.
 
@@ -191,7 +225,7 @@ def fpr_at_known_recall(
     0.5
     """
     check_share("recall", recall)
-    return _measure(unknown_score, is_unknown, weights, recall).fpr_at_95_known_recall
+    return _measure(unknown_score, is_unknown, weights, recall).fpr_at_known_recall
 
 
 def roc_points(
@@ -200,9 +234,9 @@ def roc_points(
     *,
     weights: Real[np.ndarray, "rows"] | None = None,
 ) -> RocPoints:
-    """Give both recalls at every threshold, from flagging nothing down to flagging everything.
+    """Return both recalls at every threshold, from flagging nothing to flagging everything.
 
-    Points on a straight line are kept: each is a threshold somebody may choose.
+    Collinear points are kept: each is a threshold somebody may choose.
 
     >>> points = roc_points(np.array([3.0, 2.0, 1.0]), np.array([True, False, True]))
     >>> points.threshold.tolist(), points.unknown_recall.tolist(), points.known_recall.tolist()
@@ -224,8 +258,8 @@ def ranking_replicates(
 ) -> RankingReplicates:
     """Compute every ranking metric once per column of counts, as the bootstrap needs.
 
-    A count says how often a row stands in a replicate. Scores are sorted once; a replicate then is
-    one linear pass. A replicate that lost a whole class has NaN in every metric, and its `n_known`
+    A count is the number of times a row is in a replicate. Scores are sorted once; a replicate is
+    then one linear pass. A replicate without any row of a class has NaN in every metric; `n_known`
     and `n_unknown` are sums of counts.
 
     >>> is_unknown = np.array([True, False, True])
@@ -239,13 +273,55 @@ def ranking_replicates(
             f"counts has shape {counts.shape} beside {len(score)} scores; "
             f"pass one row per score and one column per replicate."
         )
-    groups = tie_groups(score)
+    order, is_last = tie_groups(score)
+    falls_unknown = is_unknown[order]
     n_replicates = counts.shape[1]
-    columns = np.empty((n_replicates, len(RankingReplicates._fields)))
+    values = np.empty((n_replicates, len(Ranking._fields)))
+    n_rows = np.empty((2, n_replicates))
     for first in range(0, n_replicates, LANES):
         block = slice(first, first + LANES)
-        columns[block] = _measure_block(counts[:, block], is_unknown, groups)
-    return RankingReplicates._make(np.ascontiguousarray(columns.T))
+        falling = _falling_counts(counts[:, block], order)
+        n_lanes = len(values[block])
+        values[block] = sweep_replicates(falling, falls_unknown, is_last, RECALL)[:n_lanes]
+        n_rows[0, block] = (falls_unknown.astype(np.float64) @ falling)[:n_lanes]
+        n_rows[1, block] = falling.sum(axis=0)[:n_lanes]
+    columns = dict(zip(Ranking._fields, np.ascontiguousarray(values.T), strict=True))
+    del columns["recall"]
+    n_unknown, n_all = n_rows
+    return RankingReplicates(columns | {"n_known": n_all - n_unknown, "n_unknown": n_unknown})
+
+
+def bootstrap_ranking(
+    unknown_score: Float[np.ndarray, "rows"],
+    is_unknown: Bool[np.ndarray, "rows"],
+    *,
+    images: Sequence[Any] | np.ndarray | None = None,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> RankingReplicates:
+    """Compute every ranking metric of the data, then of each bootstrap replicate.
+
+    Args:
+        unknown_score: Higher means more unknown.
+        is_unknown: The truth of each row.
+        images: The image id of each row, numbers or text, where images have several rows, as with
+            detections; images are drawn, not rows. By default each row is an image.
+        n_resamples: The number of replicates.
+        seed: The same seed draws the same images, so two methods can be paired.
+
+    >>> score, truth = np.array([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True])
+    >>> bootstrap_ranking(score, truth, n_resamples=10).auroc[0]
+    np.float64(0.75)
+    """
+    ids = np.arange(len(unknown_score)) if images is None else np.asarray(images)
+    if len(ids) != len(unknown_score):
+        raise InvalidDataError(
+            f"Expected one image id per score, got {len(ids)} for {len(unknown_score)}."
+        )
+    distinct, rows = np.unique(ids, return_inverse=True)
+    n_images = len(distinct)
+    weights = bootstrap_weights(n_images, n_resamples=n_resamples, seed=seed)
+    return ranking_replicates(unknown_score, is_unknown, weights[rows])
 
 
 def _checked(
@@ -261,30 +337,27 @@ def _measure(
     weights: Real[np.ndarray, "..."] | None,
     recall: float,
 ) -> RankingMetrics:
-    """Compute the metrics at any recall; the fields called 95 then hold those at that recall."""
     score, is_unknown = _checked(unknown_score, is_unknown)
+    n_unknown = int(np.count_nonzero(is_unknown))
     if weights is None:
-        bits = score.view(np.uint32 if score.dtype == np.float32 else np.uint64)
-        values = sweep_scores(bits, is_unknown, recall)
+        unknown, known = split_scores(score, is_unknown, n_unknown)
+        unknown.sort()
+        known.sort()
+        values = sweep_scores(unknown, known, recall)
     else:
         order, is_last = tie_groups(score)
         falling = as_weights(weights, is_unknown)[order]
         values = sweep_weights(falling, is_unknown[order], is_last, recall)
-    n_unknown = int(np.count_nonzero(is_unknown))
-    return RankingMetrics._make((*values, len(score) - n_unknown, n_unknown))
+    metrics = RankingMetrics._make(values)
+    return metrics._replace(n_known=len(score) - n_unknown, n_unknown=n_unknown)
 
 
-def _measure_block(
-    counts: Real[np.ndarray, "rows block"], is_unknown: Bool[np.ndarray, "rows"], groups: TieGroups
-) -> Float64[np.ndarray, "block fields"]:
-    """Measure up to `LANES` replicates, whose counts are copied into the order of the sweep."""
-    n_replicates = counts.shape[1]
+def _falling_counts(
+    counts: Real[np.ndarray, "rows block"], order: Int[np.ndarray, "rows"]
+) -> Float64[np.ndarray, "rows lanes"]:
+    """Copy up to `LANES` columns of counts into the order of the sweep; the other lanes are 0."""
     falling = np.zeros((len(counts), LANES))
-    falling[:, :n_replicates] = np.take(counts, groups.order, axis=0)
+    falling[:, : counts.shape[1]] = np.take(counts, order, axis=0)
     if not (falling.min() >= 0 and falling.max() < np.inf):  # NaN fails as well
         check_weights("counts", counts)
-    falls_unknown = is_unknown[groups.order]
-    metrics = sweep_replicates(falling, falls_unknown, groups.is_last, RECALL)
-    n_unknown = falls_unknown.astype(np.float64) @ falling
-    n_known = falling.sum(axis=0) - n_unknown
-    return np.column_stack([metrics, n_known, n_unknown])[:n_replicates]
+    return falling

@@ -1,4 +1,4 @@
-r"""Recognizing known rows correctly while letting few unknown rows in.
+r"""Selective classification: risk over coverage, and open-set classification rates.
 
 A threshold accepts the rows below it. Of those, known rows count when their class was also named
 correctly, and unknown rows are mistakes (Dhamija et al., Reducing Network Agnostophobia, NeurIPS
@@ -35,7 +35,7 @@ class RiskCoverage(NamedTuple):
 def risk_coverage(
     unknown_score: Real[np.ndarray, "rows"], is_wrong: Bool[np.ndarray, "rows"]
 ) -> RiskCoverage:
-    """Give the risk among accepted rows at every coverage from 1 / n to 1.
+    """Return the risk among accepted rows at every coverage from 1 / n to 1.
 
     >>> curve = risk_coverage(np.array([1, 2, 2]), np.array([False, True, False]))
     >>> curve.risk.tolist(), curve.threshold.tolist()
@@ -44,7 +44,7 @@ def risk_coverage(
     score = as_scores(unknown_score)
     is_wrong = as_mask("is_wrong", is_wrong, len(score))
     if len(score) == 0:
-        raise InvalidDataError("unknown_score is empty, but risk needs at least one row; pass one.")
+        raise InvalidDataError("Risk needs at least one row, but unknown_score is empty.")
     groups = tie_groups(-score)  # from the smallest score up
     group_ends = groups.cumulative(np.ones(len(score)))
     accepted = np.arange(1, len(score) + 1)
@@ -53,7 +53,7 @@ def risk_coverage(
 
 
 def aurc(unknown_score: Real[np.ndarray, "rows"], is_wrong: Bool[np.ndarray, "rows"]) -> float:
-    """Give the area under the risk-coverage curve: the mean risk over all coverages; low is good.
+    """Compute the area under the risk-coverage curve: the mean risk over all coverages.
 
     >>> aurc(np.array([1, 2, 3, 4]), np.array([False, True, False, False]))
     0.2708333333333333
@@ -64,7 +64,7 @@ def aurc(unknown_score: Real[np.ndarray, "rows"], is_wrong: Bool[np.ndarray, "ro
 def excess_aurc(
     unknown_score: Real[np.ndarray, "rows"], is_wrong: Bool[np.ndarray, "rows"]
 ) -> float:
-    r"""Give how far the area lies above that of the same errors in the best order.
+    r"""Compute the excess of AURC over that of the same errors in the best order.
 
     The best order refuses wrong rows first. Its area is summed exactly, where Geifman et al.
     (Bias-Reduced Uncertainty Estimation, ICLR 2019) take the limit of many rows,
@@ -95,12 +95,12 @@ def oscr_points(
     is_unknown: Bool[np.ndarray, "rows"],
     is_correct: Bool[np.ndarray, "rows"],
 ) -> OscrPoints:
-    """Give the correct classification rate and the false positive rate at every threshold.
+    """Return the correct classification rate and the false positive rate at every threshold.
 
     Args:
         unknown_score: Any finite numbers, higher for more unknown.
         is_unknown: The truth of each row.
-        is_correct: Whether the class was named correctly; not looked at where a row is unknown.
+        is_correct: Whether the predicted class is correct; ignored where a row is unknown.
 
     >>> rows = np.array([1, 2, 3]), np.array([False, True, False]), np.array([True, False, True])
     >>> [rate.tolist() for rate in oscr_points(*rows)]
@@ -122,7 +122,7 @@ def oscr(
     is_unknown: Bool[np.ndarray, "rows"],
     is_correct: Bool[np.ndarray, "rows"],
 ) -> float:
-    r"""Give the area under CCR over FPR, the open-set classification rate.
+    r"""Compute the open-set classification rate: the area under CCR over FPR.
 
     It equals $P(\text{correct}, k < u) + \tfrac12 P(\text{correct}, k = u)$ for a random known row
     of score k and unknown row of score u: AUROC when every class is named correctly, and never
@@ -143,7 +143,7 @@ def ccr_at_fpr(
     *,
     fpr: float,
 ) -> float:
-    """Give the largest CCR among thresholds that accept at most a share `fpr` of unknown rows.
+    """Compute the largest CCR among thresholds that accept at most a share `fpr` of unknown rows.
 
     >>> is_unknown = np.array([False, False, True, True])
     >>> ccr_at_fpr(np.array([1, 3, 2, 4]), is_unknown, ~is_unknown, fpr=0.5)
@@ -161,7 +161,7 @@ def openood_ccr_at_fpr(
     *,
     fpr: float,
 ) -> float:
-    r"""Give the CCR by the rule of OpenOOD, to compare with its tables of before August 2023.
+    r"""Compute the CCR by the rule of OpenOOD, for its tables of before August 2023.
 
     The threshold is the $\lceil \text{fpr} \cdot n \rceil$-th smallest score of the n unknown rows,
     and only scores strictly below it are accepted. At that threshold fewer than `fpr` of the

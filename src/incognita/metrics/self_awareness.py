@@ -1,4 +1,4 @@
-"""Whether a detector knows which images it should not touch: BA, IDQ and DAQ.
+"""Self-awareness of detectors: balanced accuracy (BA), IDQ and DAQ.
 
 Oksuz et al., Towards building self-aware object detectors, CVPR 2023, sections 4 and 6. The paper's
 text calls balanced accuracy the harmonic mean of "TPR and FPR"; TPR and TNR is meant and computed.
@@ -15,7 +15,7 @@ from incognita.shapes import Float
 
 
 class Aggregation(Enum):
-    """How the uncertainties of an image's detections become one."""
+    """How the uncertainties of an image's detections are combined."""
 
     SUM = "sum"
     MEAN = "mean"
@@ -38,17 +38,17 @@ def image_uncertainty(
     aggregation: Aggregation = Aggregation.TOP_MEAN,
     top: int = 3,
 ) -> Float[np.ndarray, "images"]:
-    """One uncertainty per image from those of its detections.
+    """Compute one uncertainty per image from those of its detections.
 
     An image without a detection is infinitely uncertain: it is rejected at every threshold. The
     public code writes 1e12 for it, which decides the same; ranking metrics, which refuse infinity,
     can be given `np.minimum(uncertainty, 1e12)` as well.
 
     Args:
-        detections: What was found, image by image.
+        detections: The detections, image by image.
         uncertainty: Of each detection; by default 1 - confidence, the best in the paper's table 3.
         aggregation: The paper's baseline is the mean of the three smallest.
-        top: How many are the smallest; all where an image has fewer.
+        top: The number of smallest ones; all where an image has fewer.
 
     >>> from incognita.containers.classes import Classes
     >>> boxes, classes = np.tile([0.0, 0.0, 1.0, 1.0], (2, 1)), Classes(("car",))
@@ -59,7 +59,7 @@ def image_uncertainty(
     values = 1.0 - detections.confidence if uncertainty is None else uncertainty
     if len(values) != len(detections):
         raise InvalidDataError(
-            f"{len(values)} uncertainties came for {len(detections)} detections."
+            f"Expected one uncertainty per detection, got {len(values)} for {len(detections)}."
         )
     if aggregation is Aggregation.TOP_MEAN and top < 1:
         raise InvalidDataError(f"top must be at least 1, but it is {top}.")
@@ -81,7 +81,7 @@ def balanced_accuracy(
     *,
     threshold: float,
 ) -> BalancedAccuracy:
-    """Balanced accuracy of accepting an image when its uncertainty is at most the threshold.
+    """Compute the balanced accuracy of accepting images with at most this uncertainty.
 
     The rule of the paper's algorithm A.2, which rejects only above the threshold.
 
@@ -99,7 +99,7 @@ def balanced_accuracy_saod(
     *,
     threshold: float,
 ) -> BalancedAccuracy:
-    """Balanced accuracy as the public SAOD code reads it: one ROC point past the threshold.
+    """Compute balanced accuracy as the public SAOD code: one ROC point past the threshold.
 
     The code takes the first point of scikit-learn's ROC curve, from which collinear points are
     dropped, whose uncertainty exceeds the threshold; if there is none it takes the curve's start
@@ -120,7 +120,7 @@ def balanced_accuracy_saod(
 
 
 def in_distribution_quality(lrp: float, laece: float) -> float:
-    """IDQ: harmonic mean of 1 - LRP and 1 - LaECE; 0 when either is 0.
+    """Compute IDQ: harmonic mean of 1 - LRP and 1 - LaECE; 0 when either is 0.
 
     >>> in_distribution_quality(1.0, 0.2), round(in_distribution_quality(0.749, 0.173), 3)
     (0.0, 0.385)
@@ -131,7 +131,7 @@ def in_distribution_quality(lrp: float, laece: float) -> float:
 def detection_awareness_quality(
     balanced_accuracy: float, quality: float, shifted_quality: float
 ) -> float:
-    """DAQ: harmonic mean of BA, IDQ, and IDQ on corrupted images; 0 when any of them is 0.
+    """Compute DAQ: harmonic mean of BA, IDQ, and IDQ on corrupted images; 0 when any of them is 0.
 
     >>> round(detection_awareness_quality(0.877, 0.385, 0.262), 3)  # SA-F-RCNN, table 6
     0.397
@@ -140,13 +140,11 @@ def detection_awareness_quality(
 
 
 def harmonic_mean(*parts: float) -> float:
-    """The harmonic mean; 0 where a part is 0, without dividing by it; NaN where a part is NaN."""
+    """Compute the harmonic mean; 0 where a part is 0, NaN where a part is NaN."""
     if any(np.isnan(part) for part in parts):
         return float("nan")
     if any(part < 0 or part > 1 for part in parts):
-        raise InvalidDataError(
-            f"Parts of a quality must be between 0 and 1, but {list(parts)} came."
-        )
+        raise InvalidDataError(f"Expected parts of a quality between 0 and 1, got {list(parts)}.")
     if any(part == 0 for part in parts):
         return 0.0
     return len(parts) / sum(1.0 / part for part in parts)
@@ -155,6 +153,6 @@ def harmonic_mean(*parts: float) -> float:
 def _check_both(known: np.ndarray, unknown: np.ndarray) -> None:
     if not len(known) or not len(unknown):
         raise InvalidDataError(
-            f"Balanced accuracy needs known and unknown images, but {len(known)} known and "
-            f"{len(unknown)} unknown came."
+            f"Balanced accuracy needs known and unknown images, got {len(known)} known and "
+            f"{len(unknown)} unknown."
         )

@@ -1,7 +1,7 @@
 """Every metric of a certificate under every convention that defines it.
 
-Each function yields (metric, convention, measure). A convention that does not define a metric is
-not listed: nothing is invented for it.
+Each function yields (metric, convention, value). A convention that does not define a metric is not
+listed. To add a metric, yield it here and describe it in `catalog`.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ from incognita.metrics.conventions import (
 from incognita.metrics.detection import (
     COCO_AREAS,
     COCO_THRESHOLDS,
-    average_precision,
     coco_measures,
+    label_average_precision,
 )
 from incognita.metrics.lrp import lrp_error, optimal_lrp
 from incognita.metrics.matching import MatchTable, match, match_superclasses
@@ -50,7 +50,7 @@ from incognita.shapes import Float
 
 
 class MatchTables:
-    """Detections and truth, matched in every way the metrics need."""
+    """Detections and truth, and the match tables the metrics read; each is computed once."""
 
     def __init__(self, detections: Detections, truth: BoxTruth) -> None:
         self.detections = detections
@@ -69,7 +69,7 @@ class MatchTables:
         return self._tables[key]
 
     def overlaps(self, convention: Matching) -> UnknownOverlaps:
-        """Which detections lie on unknown objects."""
+        """Find the detections that lie on unknown objects."""
         if convention.name not in self._overlaps:
             self._overlaps[convention.name] = overlap_unknown(
                 self.detections, self.truth, convention=convention
@@ -78,7 +78,7 @@ class MatchTables:
 
     @cached_property
     def coco(self) -> MatchTable:
-        """Class by class at COCO's ten IoU thresholds and four ranges of areas."""
+        """Matches class by class at COCO's ten IoU thresholds and four ranges of areas."""
         return match(
             self.detections,
             self.truth,
@@ -89,12 +89,12 @@ class MatchTables:
 
     @cached_property
     def class_agnostic(self) -> MatchTable:
-        """Everything as one class."""
+        """Matches with all classes as one."""
         return match(self.detections, self.truth, convention=conventions.COCO, class_wise=False)
 
     @cached_property
     def superclasses(self) -> MatchTable:
-        """Unknown objects under the name unknown or that of a relative."""
+        """Matches of unknown objects under the label unknown or that of a relative."""
         return match_superclasses(self.detections, self.truth)
 
 
@@ -104,7 +104,7 @@ NO_OBJECT = "no object is in these images"
 
 
 class PublicCode(NamedTuple):
-    """What a public open-set evaluator defines, and how."""
+    """The conventions of a public open-set evaluator, and the metrics it lacks."""
 
     name: str
     matching: conventions.Matching
@@ -121,33 +121,33 @@ PUBLIC_CODES = (
 )
 
 
-def closed_set(evidence: MatchTables, weights: Weights) -> Named:
-    """Average precision and recall of the known classes."""
-    for name, measure in coco_measures(evidence.coco, evidence.n_known, weights=weights).items():
+def closed_set(tables: MatchTables, weights: Weights) -> Named:
+    """Yield average precision and recall of the known classes."""
+    for name, measure in coco_measures(tables.coco, tables.n_known, weights=weights).items():
         yield name, "coco", measure
 
 
-def open_set_papers(evidence: MatchTables, weights: Weights, *, unknown_only: bool) -> Named:
-    """Open-set metrics as the papers define them."""
-    yield from core_open_set(evidence, weights)
-    table = evidence.table(conventions.PAPER)
-    yield "wilderness_ratio", "paper", wilderness_ratio(table, evidence.truth, weights=weights)
+def open_set_papers(tables: MatchTables, weights: Weights, *, unknown_only: bool) -> Named:
+    """Yield open-set metrics as the papers define them."""
+    yield from core_open_set(tables, weights)
+    table = tables.table(conventions.PAPER)
+    yield "wilderness_ratio", "paper", wilderness_ratio(table, tables.truth, weights=weights)
     everything = mean_average_precision(
-        evidence.class_agnostic, 1, rule=POINTS_101, weights=weights, nothing=NO_OBJECT
+        tables.class_agnostic, 1, rule=POINTS_101, weights=weights, nothing=NO_OBJECT
     )
     yield "ap_all", "paper", everything
     yield "ap_all", "coco", everything
     if unknown_only:  # the paper defines it nowhere else
         related = mean_average_precision(
-            evidence.superclasses, 1, rule=AREA, weights=weights, nothing=NO_UNKNOWN_OBJECT
+            tables.superclasses, 1, rule=AREA, weights=weights, nothing=NO_UNKNOWN_OBJECT
         )
         yield "ap_superclass", "paper", related
 
 
-def core_open_set(evidence: MatchTables, weights: Weights) -> Named:
-    """What of the unknown is found, misnamed or overlooked, and the known classes beside it."""
-    n_known = evidence.n_known
-    table, overlaps = evidence.table(conventions.PAPER), evidence.overlaps(conventions.PAPER)
+def core_open_set(tables: MatchTables, weights: Weights) -> Named:
+    """Yield how unknown objects are found, misnamed or undetected, and AP of known classes."""
+    n_known = tables.n_known
+    table, overlaps = tables.table(conventions.PAPER), tables.overlaps(conventions.PAPER)
     known, unknown = _both_precisions(table, n_known, AREA, weights)
     yield "map_known", "paper", known
     yield "unknown_ap", "paper", unknown
@@ -158,42 +158,42 @@ def core_open_set(evidence: MatchTables, weights: Weights) -> Named:
     normalized = normalized_open_set_error(error, table, overlaps, weights=weights)
     yield "normalized_open_set_error", "paper", normalized
     yield "images_without_detection", "paper", images_without_detection(table, weights=weights)
-    overlooked = unknown_objects_without_detection(table, overlaps, weights=weights)
-    yield "unknown_objects_without_detection", "paper", overlooked
+    undetected = unknown_objects_without_detection(table, overlaps, weights=weights)
+    yield "unknown_objects_without_detection", "paper", undetected
 
 
-def open_set_codes(evidence: MatchTables, weights: Weights) -> Named:
-    """Open-set metrics as each public code computes them."""
-    n_known = evidence.n_known
-    coco = unknown_average_precision(evidence.coco, n_known, rule=POINTS_101, weights=weights)
+def open_set_codes(tables: MatchTables, weights: Weights) -> Named:
+    """Yield open-set metrics as each public code computes them."""
+    n_known = tables.n_known
+    coco = unknown_average_precision(tables.coco, n_known, rule=POINTS_101, weights=weights)
     yield "unknown_ap", "coco", coco
-    known, unknown = _both_precisions(evidence.table(conventions.VOC), n_known, POINTS_11, weights)
-    yield "ap50", "voc07", known  # one number under both names, from the same walk
+    known, unknown = _both_precisions(tables.table(conventions.VOC), n_known, POINTS_11, weights)
+    yield "ap50", "voc07", known  # one number under both names
     yield "map_known", "voc07", known
     yield "unknown_ap", "voc07", unknown
     for matching in dict.fromkeys(code.matching for code in PUBLIC_CODES):
-        shared = dict(_of_matching(matching, evidence, weights))
+        shared = dict(_of_matching(matching, tables, weights))
         for code in PUBLIC_CODES:
             if code.matching is matching:
-                yield from _named_after(code, shared, evidence, weights)
+                yield from _named_after(code, shared, tables, weights)
 
 
 def _both_precisions(
     table: MatchTable, n_known: int, rule: AveragePrecisionRule, weights: Weights
 ) -> tuple[MetricValue, MetricValue]:
-    """AP of the known classes and of the unknown, read from one walk."""
-    labels = average_precision(table, weights, rule=rule)
+    """Compute AP of the known classes and of the unknown in one pass."""
+    labels = label_average_precision(table, weights, rule=rule)
     known = mean_average_precision(table, n_known, rule=rule, weights=weights, labels=labels)
     unknown = unknown_average_precision(table, n_known, rule=rule, weights=weights, labels=labels)
     return known, unknown
 
 
 def _of_matching(
-    matching: conventions.Matching, evidence: MatchTables, weights: Weights
+    matching: conventions.Matching, tables: MatchTables, weights: Weights
 ) -> Iterator[tuple[str, MetricValue]]:
-    """What is the same in all codes that match alike."""
-    table, overlaps = evidence.table(matching), evidence.overlaps(matching)
-    n_known = evidence.n_known
+    """Yield what all codes with this matching share."""
+    table, overlaps = tables.table(matching), tables.overlaps(matching)
+    n_known = tables.n_known
     yield "unknown_precision", unknown_precision(table, n_known, weights=weights)
     yield "unknown_recall", unknown_recall(table, n_known, weights=weights)
     error = open_set_error_by_detections(table, overlaps, weights=weights)
@@ -204,10 +204,10 @@ def _of_matching(
 
 
 def _named_after(
-    code: PublicCode, shared: dict[str, MetricValue], evidence: MatchTables, weights: Weights
+    code: PublicCode, shared: dict[str, MetricValue], tables: MatchTables, weights: Weights
 ) -> Named:
-    table = evidence.table(code.matching)
-    known, unknown = _both_precisions(table, evidence.n_known, code.rule, weights)
+    table = tables.table(code.matching)
+    known, unknown = _both_precisions(table, tables.n_known, code.rule, weights)
     yield "map_known", code.name, known
     yield "unknown_ap", code.name, unknown
     for name, measure in shared.items():
@@ -215,26 +215,26 @@ def _named_after(
             yield name, code.name, measure
 
 
-def open_set_of_code(code: PublicCode, evidence: MatchTables, weights: Weights) -> Named:
-    """Open-set metrics as one public code computes them."""
-    shared = dict(_of_matching(code.matching, evidence, weights))
-    yield from _named_after(code, shared, evidence, weights)
+def open_set_of_code(code: PublicCode, tables: MatchTables, weights: Weights) -> Named:
+    """Yield open-set metrics as one public code computes them."""
+    shared = dict(_of_matching(code.matching, tables, weights))
+    yield from _named_after(code, shared, tables, weights)
 
 
 def localization_recall_precision(
-    evidence: MatchTables, weights: Weights, *, tau: float | None
+    tables: MatchTables, weights: Weights, *, tau: float | None
 ) -> Named:
-    """LRP of the detections as given, its parts, and the optimum over thresholds."""
+    """Yield LRP of all detections, its parts, and the optimum over thresholds."""
     for rule, matching in RULES:
-        table = evidence.table(matching, rule.tau if tau is None else tau)
-        lrp = lrp_error(table, evidence.n_known, weights=weights)
+        table = tables.table(matching, rule.tau if tau is None else tau)
+        lrp = lrp_error(table, tables.n_known, weights=weights)
         yield "lrp", rule.name, lrp.total
         yield "lrp_localization", rule.name, lrp.localization
         yield "lrp_false_positive", rule.name, lrp.false_positive
         yield "lrp_false_negative", rule.name, lrp.false_negative
-        # the public codes cut groups of equal confidence apart, which no threshold can
+        # the public codes also cut between equal confidences, which no threshold can do
         inside = rule is not conventions.PAPER_CALIBRATION
-        best = optimal_lrp(table, evidence.n_known, weights=weights, inside_ties=inside)
+        best = optimal_lrp(table, tables.n_known, weights=weights, inside_ties=inside)
         yield "optimal_lrp", rule.name, best.total
 
 
@@ -245,16 +245,16 @@ RULES = (
 )
 
 
-def calibrated(evidence: MatchTables, weights: Weights, *, tau: float | None) -> Named:
-    """Calibration errors of the detections as given."""
-    n_known = evidence.n_known
+def calibrated(tables: MatchTables, weights: Weights, *, tau: float | None) -> Named:
+    """Yield calibration errors of all detections."""
+    n_known = tables.n_known
     for rule, matching in RULES:
-        table = evidence.table(matching, rule.tau if tau is None else tau)
+        table = tables.table(matching, rule.tau if tau is None else tau)
         yield "laece", rule.name, calibration.laece_of(table, n_known, rule=rule, weights=weights)
         if rule is not conventions.SAOD:
             laace = calibration.laace_of(table, n_known, rule=rule, weights=weights)
             yield "laace", rule.name, laace
-            half = evidence.table(matching)
+            half = tables.table(matching)
             absent = rule is conventions.DETECTION_CALIBRATION
             d_ece = calibration.d_ece_of(half, n_known, weights=weights, skips_absent=absent)
             yield "d_ece", rule.name, d_ece
