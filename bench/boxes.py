@@ -18,8 +18,7 @@ from incognita.extraction.extra_outputs import PerturbedLayers
 from incognita.extraction.extract import extract
 from incognita.extraction.feature_maps import pool_boxes
 from incognita.methods.method import Method
-from incognita.models.detector import Detector
-from incognita.models.wrap_detector import wrap_detector
+from incognita.models.detector import Detector, wrap_detector
 
 N_IMAGES, N_TRAIN, SIDE, N_CLASSES = 6, 24, 320, 20
 BAR = 0.15

@@ -20,8 +20,7 @@ from incognita.extraction.extract import extract
 from incognita.extraction.settings import Settings
 from incognita.methods import list_methods, load_method
 from incognita.methods.method import Method
-from incognita.models.classifier import Classifier
-from incognita.models.wrap_classifier import wrap_classifier
+from incognita.models.classifier import Classifier, wrap_classifier
 
 N, BATCH, N_BANK = 256, 128, 10_000
 NOT_CACHED = Needs.LAYERS | Needs.LATENT | Needs.SHORTCUTS | Needs.MEMBERS

@@ -11,7 +11,8 @@ import incognita
 SOURCE = Path(incognita.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 BEGINNINGS = ("Give", "Gives", "Say", "Says", "Tell", "Tells")
-MESSAGES = re.compile(r"\bcame\b|\bis no\b|\bare no\b(?! detections)|\bwas asked for\b|\bso many\b")
+# "There is no file" is plain English, "3 is no method" is not
+MESSAGES = re.compile(r"\bcame\b|(?<!There )\b(is|are) no\b|\bwas asked for\b|\bso many\b")
 
 
 def strings_in_errors(tree: ast.AST) -> list[str]:

@@ -4,9 +4,9 @@ These names are the public surface. Each is imported on first use, so that a com
 reads JSON does not wait for torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from incognita._lazy import attach
 from incognita._version import __version__
 
 if TYPE_CHECKING:
@@ -27,43 +27,28 @@ if TYPE_CHECKING:
     from incognita.methods import load_method as load_method
     from incognita.methods.saving import load_saved_method as load_saved_method
     from incognita.methods.saving import save_method as save_method
-    from incognita.models.wrap_classifier import wrap_classifier as wrap_classifier
-    from incognita.models.wrap_detector import wrap_detector as wrap_detector
+    from incognita.models.classifier import wrap_classifier as wrap_classifier
+    from incognita.models.detector import wrap_detector as wrap_detector
     from incognita.results.certificate import Certificate as Certificate
     from incognita.results.evaluation import Evaluation as Evaluation
 
-_HOMES = {
-    "BoxOptions": "incognita.evaluation.evaluate",
-    "BoxTruth": "incognita.containers.boxes",
-    "Certificate": "incognita.results.certificate",
-    "Classes": "incognita.containers.classes",
-    "ClassifierOutputs": "incognita.containers.outputs",
-    "Detections": "incognita.containers.boxes",
-    "Evaluation": "incognita.results.evaluation",
-    "Head": "incognita.containers.outputs",
-    "Role": "incognita.containers.classes",
-    "certify": "incognita.evaluation.certify",
-    "detect": "incognita.extraction.extract",
-    "evaluate": "incognita.evaluation.evaluate",
-    "list_benchmarks": "incognita.benchmarks.load",
-    "list_methods": "incognita.methods",
-    "load_benchmark": "incognita.benchmarks.load",
-    "load_coco": "incognita.formats",
-    "load_method": "incognita.methods",
-    "load_saved_method": "incognita.methods.saving",
-    "save_method": "incognita.methods.saving",
-    "wrap_classifier": "incognita.models.wrap_classifier",
-    "wrap_detector": "incognita.models.wrap_detector",
-}
-
-__all__ = ["__version__", *_HOMES]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'incognita' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".benchmarks.load": ["list_benchmarks", "load_benchmark"],
+        ".containers.boxes": ["BoxTruth", "Detections"],
+        ".containers.classes": ["Classes", "Role"],
+        ".containers.outputs": ["ClassifierOutputs", "Head"],
+        ".evaluation.certify": ["certify"],
+        ".evaluation.evaluate": ["BoxOptions", "evaluate"],
+        ".extraction.extract": ["detect"],
+        ".formats": ["load_coco"],
+        ".methods": ["list_methods", "load_method"],
+        ".methods.saving": ["load_saved_method", "save_method"],
+        ".models.classifier": ["wrap_classifier"],
+        ".models.detector": ["wrap_detector"],
+        ".results.certificate": ["Certificate"],
+        ".results.evaluation": ["Evaluation"],
+    },
+)
+__all__ += ["__version__"]

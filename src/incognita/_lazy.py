@@ -25,4 +25,5 @@ def attach(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(homes[name], package), name)
 
-    return get, lambda: sorted(homes), sorted(homes)
+    names = sorted(homes)  # a package may add names of its own
+    return get, lambda: sorted(names), names

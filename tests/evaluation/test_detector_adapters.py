@@ -15,8 +15,8 @@ from incognita.errors import InvalidDataError
 from incognita.evaluation.evaluate import BoxOptions
 from incognita.extraction.classifier_pass import identity_of_classifier
 from incognita.extraction.detector_pass import identity_of_detector
-from incognita.models.wrap_classifier import wrap_classifier
-from incognita.models.wrap_detector import select_classes
+from incognita.models.classifier import wrap_classifier
+from incognita.models.detector import select_classes
 
 
 def small_benchmark():
@@ -118,7 +118,7 @@ SCRIPT = """
 import sys
 from incognita.extraction.extract import extract
 from incognita.extraction.settings import Settings
-from incognita.models.wrap_detector import select_classes
+from incognita.models.detector import select_classes
 from incognita.models.load import load_model
 from tests.evaluation.box_worlds import capabilities, scenes
 

@@ -43,7 +43,7 @@ from incognita.evaluation.gallery import CALLED_UNKNOWN, NAMED
 from incognita.evaluation.select_methods import select_methods
 from incognita.extraction.extract import extract
 from incognita.methods.softmax import MSP
-from incognita.models.wrap_classifier import wrap_classifier
+from incognita.models.classifier import wrap_classifier
 from incognita.results.method_result import MethodResult
 
 FAST = "msp, energy"

@@ -15,7 +15,7 @@ from incognita.errors import InvalidDataError
 from incognita.methods import list_methods, load_method
 from incognita.methods.method import Method, Refit
 from incognita.methods.softmax import MSP
-from incognita.models.wrap_classifier import wrap_classifier
+from incognita.models.classifier import wrap_classifier
 
 FAST = "msp, energy, knn(k=5), mds, react, gram"
 

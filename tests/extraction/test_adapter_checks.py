@@ -13,8 +13,7 @@ from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError
 from incognita.extraction.extract import extract
 from incognita.extraction.settings import Settings
-from incognita.models.detector import BoxFilter
-from incognita.models.wrap_detector import select_classes
+from incognita.models.detector import BoxFilter, select_classes
 
 
 @dataclass(eq=False)

@@ -17,7 +17,7 @@ from incognita.extraction.extra_outputs import (
 from incognita.extraction.extract import PassCount, Settings, extract
 from incognita.extraction.settings import OUTPUTS
 from incognita.extraction.store import MemoryShards, ShardGroup, join
-from incognita.models.wrap_classifier import wrap_classifier
+from incognita.models.classifier import wrap_classifier
 
 ODIN = [InputStep(e, t) for e in (0.001, 0.002) for t in (1.0, 1000.0)]
 

@@ -20,10 +20,9 @@ from incognita.metrics.calibration import (
 )
 from incognita.metrics.conventions import POINTS_101, round_as_written
 from incognita.metrics.detection import label_average_precision
-from incognita.metrics.intervals import bootstrap_ranking, bootstrap_weights
 from incognita.metrics.lrp import lrp_error, optimal_lrp
 from incognita.metrics.matching import match
-from incognita.metrics.measure import MetricValue
+from incognita.metrics.measure import MetricValue, bootstrap_weights
 from incognita.metrics.open_set import (
     images_without_detection,
     mean_average_precision,
@@ -38,7 +37,7 @@ from incognita.metrics.open_set import (
     wilderness_impact,
     wilderness_ratio,
 )
-from incognita.metrics.ranking import ranking_replicates
+from incognita.metrics.ranking import bootstrap_ranking, ranking_replicates
 
 DETECTIONS, TRUTH = to_containers(make_scene("plain", 0))
 TABLE = match(DETECTIONS, TRUTH)

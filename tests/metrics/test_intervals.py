@@ -12,14 +12,14 @@ from tests.oracles.scenes import to_containers
 
 from incognita.errors import InvalidDataError
 from incognita.metrics import conventions
-from incognita.metrics.intervals import (
-    bootstrap_ranking,
+from incognita.metrics.matching import match
+from incognita.metrics.measure import (
     bootstrap_weights,
     interval,
     paired_difference,
 )
-from incognita.metrics.matching import match
 from incognita.metrics.open_set import unknown_recall
+from incognita.metrics.ranking import bootstrap_ranking
 
 
 def test_weights_draw_as_many_images_as_there_are():

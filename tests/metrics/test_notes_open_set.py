@@ -13,9 +13,8 @@ from incognita.evaluation.certify import Certificate, certify
 from incognita.metrics import conventions
 from incognita.metrics.conventions import AREA, POINTS_11, POINTS_101
 from incognita.metrics.detection import label_average_precision
-from incognita.metrics.intervals import bootstrap_ranking
 from incognita.metrics.matching import match
-from incognita.metrics.ranking import auroc, ranking_metrics
+from incognita.metrics.ranking import auroc, bootstrap_ranking, ranking_metrics
 
 FAR = (400.0, 400.0, 10.0, 10.0)  # where nothing is
 CODES = ("owod", "owdetr", "opendet", "fmiyc")

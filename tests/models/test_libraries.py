@@ -86,8 +86,7 @@ def test_the_names_of_the_package_are_lazy():
 
 def test_every_public_name_exists():
     for name in incognita.models.__all__:
-        if name not in ("wrap_classifier", "wrap_detector"):
-            assert getattr(incognita.models, name) is not None
+        assert getattr(incognita.models, name) is not None
     assert sorted(incognita.models.__all__) == dir(incognita.models)
     with pytest.raises(AttributeError, match="has no attribute 'wrap_segmenter'"):
         incognita.models.wrap_segmenter  # noqa: B018 - the access is the test

@@ -50,25 +50,17 @@ def _benchmarks(pattern: str) -> Iterator[tuple[str, str]]:
 
 
 def _models(pattern: str) -> Iterator[tuple[str, str]]:
-    from incognita.models import MODELS
+    from incognita.models import MODELS, library_examples
 
     for name in MODELS.names(pattern):
         home = sys.modules[
             MODELS.get(name).__module__
         ]  # one file per model; its docstring describes it
         yield name, _first_line(home.__doc__)
-    for name, line in FOREIGN_MODELS.items():
+    own = {"FILE.py:FUNCTION": "A function that returns a torch module, classifier or detector."}
+    for name, line in (own | library_examples()).items():
         if fnmatchcase(name, pattern):
             yield name, line
-
-
-FOREIGN_MODELS = {
-    "FILE.py:FUNCTION": "What a function of yours returns: a torch module, classifier or detector.",
-    "timm:NAME": "A classifier of timm, such as timm:resnet18.a1_in1k.",
-    "torchvision:NAME": "A classifier or detector of torchvision, such as torchvision:resnet50.",
-    "transformers:FOLDER": "A classifier or detector of transformers, from its folder.",
-    "ultralytics:FILE": "A YOLO detector of ultralytics (AGPL-3.0), from its file.",
-}  # what --model takes besides
 
 
 def _first_line(text: str | None) -> str:

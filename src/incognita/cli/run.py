@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from incognita.cli._terminal import IN_PART, progress_on_stderr
+from incognita.models import library_examples
 
 if TYPE_CHECKING:
     from incognita.evaluation.evaluate import BoxOptions
@@ -27,9 +28,8 @@ BenchmarkName = Annotated[
 Models = Annotated[
     list[str] | None,
     typer.Option(
-        help="file.py:function, timm:NAME, torchvision:NAME, transformers:FOLDER, "
-        "ultralytics:FILE; repeat for an ensemble of classifiers. Embedded benchmarks have a "
-        "default model."
+        help=f"file.py:function, {', '.join(library_examples())}; repeat for an ensemble of "
+        f"classifiers. Embedded benchmarks have a default model."
     ),
 ]
 Weights = Annotated[

@@ -12,10 +12,9 @@ from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Role
 from incognita.errors import InvalidDataError
 from incognita.metrics import calibration, conventions
-from incognita.metrics.intervals import bootstrap_weights
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.matching import MatchTable
-from incognita.metrics.measure import MetricValue, every_image_once, undefined
+from incognita.metrics.measure import MetricValue, bootstrap_weights, every_image_once, undefined
 from incognita.metrics.open_set import images_with_roles
 from incognita.metrics.suite import (
     MatchTables,

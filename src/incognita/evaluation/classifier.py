@@ -28,10 +28,9 @@ from incognita.extraction.classifier_pass import identity_of_classifier
 from incognita.extraction.settings import CLASSIFIER_LAYOUT, Settings
 from incognita.methods.ensembles import join_members
 from incognita.methods.method import Method
-from incognita.models.classifier import Classifier
+from incognita.models.classifier import Classifier, wrap_classifier
 from incognita.models.load import load_classifier
 from incognita.models.preprocessing import Preprocessing
-from incognita.models.wrap_classifier import wrap_classifier
 from incognita.results.evaluation import Evaluation
 from incognita.results.result import FULL_SPECTRUM, Result, Split
 from incognita.results.score_tables import (

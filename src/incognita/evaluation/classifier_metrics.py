@@ -10,8 +10,7 @@ from zlib import crc32
 
 import numpy as np
 
-from incognita.metrics.intervals import bootstrap_weights
-from incognita.metrics.measure import MetricValue, undefined
+from incognita.metrics.measure import MetricValue, bootstrap_weights, undefined
 from incognita.metrics.ranking import RankingReplicates, ranking_replicates
 from incognita.metrics.selective import aurc
 from incognita.results.result import FULL_SPECTRUM, Result, Split

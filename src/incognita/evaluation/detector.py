@@ -53,9 +53,14 @@ from incognita.extraction.detector_pass import identity_of_detector
 from incognita.extraction.settings import DETECTOR_LAYOUT, Settings
 from incognita.methods.method import Method
 from incognita.methods.per_head import PerHead, for_heads
-from incognita.models.detector import Detector, gives_features
+from incognita.models.detector import (
+    Detector,
+    SelectedClasses,
+    gives_features,
+    select_classes,
+    wrap_detector,
+)
 from incognita.models.load import load_model
-from incognita.models.wrap_detector import SelectedClasses, select_classes, wrap_detector
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import MethodKey
 from incognita.results.result import Result, Split

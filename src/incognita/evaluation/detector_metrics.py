@@ -20,9 +20,8 @@ from incognita.errors import InvalidDataError
 from incognita.evaluation.certify import split_images
 from incognita.evaluation.classifier_metrics import RANKED
 from incognita.metrics import conventions
-from incognita.metrics.intervals import bootstrap_weights
 from incognita.metrics.matching import match
-from incognita.metrics.measure import MetricValue, undefined
+from incognita.metrics.measure import MetricValue, bootstrap_weights, undefined
 from incognita.metrics.ranking import ranking_replicates
 from incognita.metrics.suite import (
     PUBLIC_CODES,

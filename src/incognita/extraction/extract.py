@@ -40,9 +40,8 @@ from incognita.extraction.shards import Inputs, Loader, Progress, ShardRunner
 from incognita.extraction.store import MemoryShards, OutputStore, StoredShards, join
 from incognita.formats.images import load_image
 from incognita.models.classifier import Classifier
-from incognita.models.detector import Detector, finds_objects
+from incognita.models.detector import Detector, is_detector, wrap_detector
 from incognita.models.fingerprints import importable, source_of
-from incognita.models.wrap_detector import wrap_detector
 
 Outputs = TypeVar("Outputs")
 _MOST_THREADS = 8
@@ -155,7 +154,7 @@ def extract(
 def _task_of(model: Classifier | Detector) -> ClassifierExtraction | DetectorExtraction:
     return (
         DetectorExtraction(model)
-        if finds_objects(model)
+        if is_detector(model)
         else ClassifierExtraction(cast(Classifier, model))
     )
 
@@ -413,7 +412,7 @@ def detect(model: Any, images: Any) -> Detections:
         images: One image or several: a path, an RGB array [height, width, 3] of uint8, or a
             PIL image.
     """
-    detector = model if finds_objects(model) else wrap_detector(model)
+    detector = model if is_detector(model) else wrap_detector(model)
     several = images if isinstance(images, list | tuple) else [images]
     ids = [_name(image, place) for place, image in enumerate(several)]
     ids = [name if ids.count(name) == 1 else f"{name}#{k}" for k, name in enumerate(ids)]

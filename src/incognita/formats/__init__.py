@@ -21,8 +21,9 @@ With several results files the truth is loaded once:
 (1, 1)
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from incognita._lazy import attach
 
 if TYPE_CHECKING:
     from incognita.formats.class_roles import ClassMap as ClassMap
@@ -34,34 +35,11 @@ if TYPE_CHECKING:
     from incognita.formats.coco_results import load_detections as load_detections
     from incognita.formats.coco_results import save_detections as save_detections
 
-_HOMES = {
-    "ClassMap": "incognita.formats.class_roles",
-    "CocoTruth": "incognita.formats.coco_annotations",
-    "load_class_map": "incognita.formats.class_roles",
-    "load_coco": "incognita.formats.coco_results",
-    "load_detections": "incognita.formats.coco_results",
-    "load_truth": "incognita.formats.coco_annotations",
-    "save_detections": "incognita.formats.coco_results",
-    "save_truth": "incognita.formats.coco_annotations",
-}
-
-__all__ = [
-    "ClassMap",
-    "CocoTruth",
-    "load_class_map",
-    "load_coco",
-    "load_detections",
-    "load_truth",
-    "save_detections",
-    "save_truth",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'incognita.formats' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".class_roles": ["ClassMap", "load_class_map"],
+        ".coco_annotations": ["CocoTruth", "load_truth", "save_truth"],
+        ".coco_results": ["load_coco", "load_detections", "save_detections"],
+    },
+)

@@ -3,9 +3,9 @@
 The names below are imported when they are first used, so that listing models needs no torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from incognita._lazy import attach
 from incognita.registry import Registry
 
 if TYPE_CHECKING:
@@ -31,43 +31,14 @@ MODELS = Registry(
     },
 )
 
-_HOMES = {
-    "BoxFilter": "detector",
-    "Classifier": "classifier",
-    "Detector": "detector",
-    "FromPIL": "preprocessing",
-    "LIBRARIES": "libraries",
-    "ModelLibrary": "libraries",
-    "Preprocessing": "preprocessing",
-    "library_examples": "libraries",
-    "load_model": "load",
-    "select_classes": "detector",
-    "wrap_classifier": "classifier",
-    "wrap_detector": "detector",
-}
-
-__all__ = [
-    "LIBRARIES",
-    "MODELS",
-    "BoxFilter",
-    "Classifier",
-    "Detector",
-    "FromPIL",
-    "ModelLibrary",
-    "Preprocessing",
-    "library_examples",
-    "load_model",
-    "select_classes",
-    "wrap_classifier",
-    "wrap_detector",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".classifier": ["Classifier", "wrap_classifier"],
+        ".detector": ["BoxFilter", "Detector", "select_classes", "wrap_detector"],
+        ".libraries": ["LIBRARIES", "ModelLibrary", "library_examples"],
+        ".load": ["load_model"],
+        ".preprocessing": ["FromPIL", "Preprocessing"],
+    },
+)
+__all__ += ["MODELS"]

@@ -276,9 +276,6 @@ def is_detector(model: object) -> TypeGuard[Detector]:
     return callable(getattr(type(model), "with_filter", None))
 
 
-finds_objects = is_detector  # the old name
-
-
 def wrap_detector(
     module: nn.Module | Detector,
     *,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from incognita.errors import unknown_name
-from incognita.metrics.intervals import Difference, paired_difference
+from incognita.metrics.measure import Difference, paired_difference
 from incognita.results.analysis import (
     Correlations,
     FamilyMean,

@@ -10,8 +10,7 @@ import numpy as np
 
 from incognita.errors import InvalidDataError
 from incognita.metrics.catalog import get_metric
-from incognita.metrics.intervals import interval
-from incognita.metrics.measure import MetricValue
+from incognita.metrics.measure import MetricValue, interval
 
 FULL_SPECTRUM = "full-spectrum"
 

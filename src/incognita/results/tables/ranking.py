@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from incognita.errors import UnknownNameError
-from incognita.metrics.intervals import Difference
+from incognita.metrics.measure import Difference
 from incognita.results.method_result import Cost, MethodResult
 
 if TYPE_CHECKING:
