@@ -14,7 +14,7 @@ SOURCE = Path(incognita.__file__).parent
 
 # A folder may import only folders named earlier; those in one set do not import each other.
 LAYERS = [
-    {"_lazy", "_version", "errors", "shapes"},
+    {"_version", "errors", "shapes"},
     {"registry", "files", "calls"},
     {"kernels"},
     {"containers"},
@@ -28,7 +28,41 @@ LAYERS = [
     {"cli"},
 ]
 # Modules with one importer that are ideas of their own: entries of a table, kernels, commands.
-SINGLE_IMPORTER: set[str] = set()
+SINGLE_IMPORTER = {
+    "incognita.benchmarks.data_plan",
+    "incognita.benchmarks.sources",
+    "incognita.benchmarks.splits.build",
+    "incognita.benchmarks.terra.datasets",
+    "incognita.benchmarks.terra.rendering",
+    "incognita.cli.app",
+    "incognita.cli.build",
+    "incognita.cli.data",
+    "incognita.cli.demo",
+    "incognita.cli.list",
+    "incognita.decisions",
+    "incognita.decisions.parse",
+    "incognita.evaluation.classifier",
+    "incognita.evaluation.detector",
+    "incognita.evaluation.gallery",
+    "incognita.evaluation.hyperparameter_search",
+    "incognita.formats.coco_results",
+    "incognita.formats.openimages",
+    "incognita.kernels.ranking",
+    "incognita.kernels.selection",
+    "incognita.kernels.terra.painting",
+    "incognita.kernels.weibull",
+    "incognita.methods.activation_shaping",
+    "incognita.methods.ensembles",
+    "incognita.methods.knn",
+    "incognita.methods.mahalanobis",
+    "incognita.methods.numerics.class_gaussians",
+    "incognita.methods.numerics.neighbor_search",
+    "incognita.methods.per_head",
+    "incognita.methods.saving",
+    "incognita.metrics.self_awareness",
+    "incognita.models.from_torchvision.families",
+    "incognita.models.from_transformers.detectors",
+}
 OPEN = ("__init__.py", "__main__.py")  # these two open all folders
 
 

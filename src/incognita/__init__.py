@@ -6,8 +6,8 @@ reads JSON does not wait for torch.
 
 from typing import TYPE_CHECKING
 
-from incognita._lazy import attach
 from incognita._version import __version__
+from incognita.registry import attach
 
 if TYPE_CHECKING:
     from incognita.benchmarks.load import list_benchmarks as list_benchmarks

@@ -362,7 +362,7 @@ def test_the_truth_of_images_that_are_not_annotated_is_refused():
     part = truth.for_images(truth.image_ids[[2, 0]])
     assert part.image_ids.tolist() == truth.image_ids[[2, 0]].tolist()
     assert np.array_equal(part.xyxy[: part.offsets[1]], truth.xyxy[truth.offsets[2] :])
-    with pytest.raises(InvalidDataError, match="Image id here was asked for, but is not"):
+    with pytest.raises(InvalidDataError, match="Image id here is not among"):
         truth.for_images(np.array(["here"]))
 
 

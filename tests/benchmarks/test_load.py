@@ -217,7 +217,7 @@ def test_own_classes_of_a_list_come_from_its_folders(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "role", "sentence"),
     [
-        ([0, 1, 2], "validation", "class_ids of Set 'noise' of mine/street must be at least 0 and"),
+        ([0, 1, 2], "validation", "Expected class_ids of Set 'noise' of mine/street from 0 to 1"),
         ([-1, -1, -1], "validation", "but its images carry no class (label -1)"),
         ([0, 1, 1], "far", "but its images carry the numbers of known classes"),
     ],

@@ -209,7 +209,7 @@ def test_the_help_names_every_policy_for_tau():
         (["cells.toml", "--model", "grid.py:build", "--search"], "A search needs unknown"),
         (
             ["cells.toml", "--model", "grid.py:build", "--confidence-threshold", "quantile"],
-            "here a policy is wanted for t",
+            "Expected a policy for t*",
         ),
         (["cells.toml", "--model", "grid.py:build", "--precision", "bfloat16"], "float32"),
         (

@@ -129,7 +129,7 @@ def test_a_typo_is_answered_with_a_suggestion(asked, sentence):
             "Expected parameters of quantile, got (**{'share': 1})",
         ),
         ("quantile(share=)", "Expected parameters of quantile, got (share=)"),
-        ("quantile(share=95)", "share must be above 0 and at most 1, but 95.0 came"),
+        ("quantile(share=95)", "share must be above 0 and at most 1, but is 95.0"),
         ("nan", "Expected a finite number as value of fixed, got nan."),
         ("fixed(1e999)", "Expected a finite number as value of fixed, got inf."),
         (f"fixed({10**400})", "Expected a finite number as value of fixed, got inf."),

@@ -16,7 +16,8 @@ import incognita
 from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Classes, Role
 from incognita.errors import InvalidDataError, UnknownNameError
-from incognita.evaluation.certify import N_STEPS, SPLITS, certify
+from incognita.evaluation.certify import N_STEPS, certify
+from incognita.metrics.open_set import SPLITS
 from incognita.results.result import Result
 
 PUBLISHED = {

@@ -499,8 +499,8 @@ def test_a_class_of_which_nothing_is_right_is_named_beside_its_thresholds():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"confidence_threshold": "quantile"}, "here a policy is wanted for t"),
-        ({"unknown_threshold": "f1"}, "here a policy is wanted for tau"),
+        ({"confidence_threshold": "quantile"}, "Expected a policy for t\\*"),
+        ({"unknown_threshold": "f1"}, "Expected a policy for tau"),
         ({"unknown_threshold": "quantil"}, "Did you mean quantile"),
         ({"unknown_threshold": "harmonic-mean"}, "needs unknown validation images"),
         ({"score_threshold": 1.5}, "score_threshold must be"),
@@ -575,7 +575,7 @@ def test_other_models_and_other_classes_are_refused_in_a_sentence():
     assert "detectors are those of torchvision" in refusal(TinyNet())
     assert "grid has no default model" in refusal_of_none()
     two = CellDetector(class_names=("red", "green"))
-    assert "grid has no class 'blue' of grid; give it the names of all its classes" in refusal(two)
+    assert "grid has no class 'blue' of grid. Name all its classes" in refusal(two)
     named = CellDetector(class_names=("red", "green", "navy"))
     counter = PassCounter(named)
     assert "grid has no class 'blue' of grid" in refusal(named)

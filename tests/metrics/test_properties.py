@@ -31,13 +31,14 @@ from tests.metrics.property_cases import (
 from tests.metrics.test_detection import repeat_images
 from tests.oracles.scenes import UNKNOWN, Scene, found, real, to_containers
 
-from incognita.evaluation.certify import SPLITS, certify
+from incognita.evaluation.certify import certify
 from incognita.metrics import conventions
 from incognita.metrics.catalog import BOX_METRICS
 from incognita.metrics.matching import match
 from incognita.metrics.open_set import (
     NAN_CLASS,
     NO_KNOWN_OBJECT,
+    SPLITS,
     open_set_error_by_detections,
     open_set_error_by_objects,
     overlap_unknown,

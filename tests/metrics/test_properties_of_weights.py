@@ -24,11 +24,11 @@ from tests.oracles.boxes import restrict, split_images
 from tests.oracles.ranking_rows import tied_rows
 from tests.oracles.scenes import Scene, found, real, to_containers
 
-from incognita.evaluation.certify import SPLITS
 from incognita.metrics import conventions
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.matching import match
 from incognita.metrics.measure import MetricValue
+from incognita.metrics.open_set import SPLITS
 from incognita.metrics.ranking import RankingMetrics, ranking_metrics
 from incognita.results.result import Result
 

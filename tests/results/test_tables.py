@@ -11,8 +11,9 @@ from rich.table import Table
 from tests.metrics.scene_cases import make_scene
 from tests.oracles.scenes import to_containers
 
-from incognita.evaluation.certify import SPLITS, certify
+from incognita.evaluation.certify import certify
 from incognita.metrics.catalog import METRICS
+from incognita.metrics.open_set import SPLITS
 from incognita.results.result import ClassThreshold, Result
 from incognita.results.tables.certificate import (
     BOUNDS,

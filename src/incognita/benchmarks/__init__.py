@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from incognita._lazy import attach
+from incognita.registry import attach
 
 if TYPE_CHECKING:
     from incognita.benchmarks.benchmark import Benchmark as Benchmark

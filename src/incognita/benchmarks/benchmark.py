@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 from incognita.containers.dataset import Dataset
 
+KNOWN, SHIFTED, TEST = "known", "shifted", "test"  # two groups, and the set of known images
+MIXED = "mixed"  # the group of sets with known and unknown objects in one image
+
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:

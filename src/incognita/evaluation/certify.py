@@ -15,7 +15,7 @@ from incognita.metrics import calibration, conventions
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.matching import MatchTable
 from incognita.metrics.measure import MetricValue, bootstrap_weights, every_image_once, undefined
-from incognita.metrics.open_set import images_with_roles
+from incognita.metrics.open_set import SPLITS, split_images
 from incognita.metrics.suite import (
     MatchTables,
     Named,
@@ -28,9 +28,7 @@ from incognita.metrics.suite import (
 )
 from incognita.results.certificate import Certificate
 from incognita.results.result import ClassThreshold, ConfidenceBin, Result
-from incognita.shapes import Bool
 
-SPLITS = ("all", "known-only", "unknown-only")
 N_STEPS = len(SPLITS) * 5
 
 
@@ -136,18 +134,6 @@ def _record(metric: str, convention: str, split: str, value: MetricValue, n_imag
     elif n_images == 1:
         value = replace(value, values=value.values[:1])
     return Result.from_value(metric, convention, split=split, value=value)
-
-
-def split_images(truth: BoxTruth) -> dict[str, Bool[np.ndarray, "images"]]:
-    """Select all images, those with known objects only, and those with unknown objects only.
-
-    Ammar et al., 2024, section 3.1. An image without any object is in neither of the pure splits.
-    """
-    has_known, has_unknown = images_with_roles(truth)
-    everything = np.ones(truth.n_images, np.bool_)
-    return dict(
-        zip(SPLITS, (everything, has_known & ~has_unknown, has_unknown & ~has_known), strict=True)
-    )
 
 
 def _steps(

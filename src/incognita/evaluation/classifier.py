@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from incognita.benchmarks.benchmark import Benchmark
+from incognita.benchmarks.benchmark import SHIFTED, Benchmark
+from incognita.benchmarks.load import check_classes
 from incognita.containers.dataset import Dataset
 from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs
@@ -22,7 +23,6 @@ from incognita.evaluation.classifier_metrics import (
 )
 from incognita.evaluation.evaluator import Measurements, MethodMeasurement, Options, Stored
 from incognita.evaluation.fit_and_score import ExtractionLog, FittedMethod, OnStep, ScoredMethods
-from incognita.evaluation.parts import check_classes
 from incognita.evaluation.select_methods import Capabilities
 from incognita.extraction.classifier_pass import identity_of_classifier
 from incognita.extraction.settings import CLASSIFIER_LAYOUT, Settings
@@ -34,7 +34,6 @@ from incognita.models.preprocessing import Preprocessing
 from incognita.results.evaluation import Evaluation
 from incognita.results.result import FULL_SPECTRUM, Result, Split
 from incognita.results.score_tables import (
-    SHIFTED,
     Measured,
     ScoredSet,
     Scores,

@@ -10,31 +10,13 @@ from zlib import crc32
 
 import numpy as np
 
+from incognita.benchmarks.benchmark import KNOWN, SHIFTED
 from incognita.metrics.measure import MetricValue, bootstrap_weights, undefined
-from incognita.metrics.ranking import RankingReplicates, ranking_replicates
+from incognita.metrics.ranking import RANKING_METRICS, RankingReplicates, ranking_replicates
 from incognita.metrics.selective import aurc
 from incognita.results.result import FULL_SPECTRUM, Result, Split
-from incognita.results.score_tables import (
-    KNOWN,
-    SHIFTED,
-    Measured,
-    Replicates,
-    ScoredSet,
-    Scores,
-    known_sets,
-)
+from incognita.results.score_tables import Measured, Replicates, ScoredSet, Scores, known_sets
 
-RANKED = (
-    "auroc",
-    "aupr_unknown",
-    "aupr_known",
-    "aupr_unknown_trapezoid",
-    "aupr_known_trapezoid",
-    "fpr_at_95_unknown_recall",
-    "fpr_at_95_known_recall",
-    "detection_error",
-    "detection_error_at_95_known_recall",
-)
 MISTAKES = Split("misclassified")
 
 
@@ -72,10 +54,10 @@ def measure_unknown(
         for method, mine in scores.items():
             column = np.concatenate([mine[part.name] for part in rows])
             ranked = ranking_replicates(column, is_unknown, counts)
-            measured[method] |= {(m, split): getattr(ranked, m) for m in RANKED}
+            measured[method] |= {(m, split): getattr(ranked, m) for m in RANKING_METRICS}
     for values in measured.values():
         for group, splits in groups.items():
-            values |= {(m, group): _mean(values, m, splits) for m in RANKED}
+            values |= {(m, group): _mean(values, m, splits) for m in RANKING_METRICS}
     return measured
 
 
@@ -95,7 +77,7 @@ def measure_mistakes(
     measured = {}
     for method, mine in scores.items():
         ranked: RankingReplicates = ranking_replicates(mine[test.name], is_wrong, counts)
-        values: Measured = {(m, MISTAKES): getattr(ranked, m) for m in RANKED}
+        values: Measured = {(m, MISTAKES): getattr(ranked, m) for m in RANKING_METRICS}
         values["aurc", MISTAKES] = np.array([aurc(mine[test.name], is_wrong)])
         measured[method] = values
     return measured

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from incognita.benchmarks.benchmark import Benchmark
+from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED, TEST, Benchmark
+from incognita.benchmarks.load import check_classes, test_sets
 from incognita.containers.boxes import BoxTruth
 from incognita.containers.classes import find_spelling, plain
 from incognita.containers.dataset import BoxDataset, Dataset
@@ -47,7 +48,6 @@ from incognita.evaluation.fit_and_score import (
     needs_layers,
 )
 from incognita.evaluation.gallery import draw_pictures, picture_folder
-from incognita.evaluation.parts import check_classes, test_sets
 from incognita.evaluation.select_methods import Capabilities, SelectedMethods
 from incognita.extraction.detector_pass import identity_of_detector
 from incognita.extraction.settings import DETECTOR_LAYOUT, Settings
@@ -64,14 +64,7 @@ from incognita.models.load import load_model
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import MethodKey
 from incognita.results.result import Result, Split
-from incognita.results.score_tables import (
-    KNOWN,
-    MIXED,
-    SHIFTED,
-    TEST,
-    DetectedSet,
-    box_frame,
-)
+from incognita.results.score_tables import DetectedSet, box_frame
 
 VALIDATION, UNKNOWN_VALIDATION = "validation", "unknown validation"
 # "class 3", "LABEL_3", "3": names that libraries give to unnamed classes

@@ -13,16 +13,16 @@ from zlib import crc32
 
 import numpy as np
 
+from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED
 from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Role
 from incognita.decisions.thresholds import UnknownThreshold
 from incognita.errors import InvalidDataError
-from incognita.evaluation.certify import split_images
-from incognita.evaluation.classifier_metrics import RANKED
 from incognita.metrics import conventions
 from incognita.metrics.matching import match
 from incognita.metrics.measure import MetricValue, bootstrap_weights, undefined
-from incognita.metrics.ranking import ranking_replicates
+from incognita.metrics.open_set import split_images
+from incognita.metrics.ranking import RANKING_METRICS, ranking_replicates
 from incognita.metrics.suite import (
     PUBLIC_CODES,
     MatchTables,
@@ -32,7 +32,7 @@ from incognita.metrics.suite import (
     open_set_papers,
 )
 from incognita.results.result import Split
-from incognita.results.score_tables import KNOWN, MIXED, SHIFTED, DetectedSet
+from incognita.results.score_tables import DetectedSet
 from incognita.shapes import Bool, Float, Float64, Int
 
 
@@ -168,14 +168,14 @@ def _ranked(
     }
     if not len(test.kept) or not len(unknown.kept):
         where = "known" if not len(test.kept) else "unknown"
-        for metric in RANKED:
+        for metric in RANKING_METRICS:
             yield metric, undefined(f"{NO_BOX} on the {where} images", support)
         return
     scores = np.concatenate([thresholded.scores[seen.name] for seen in pair])
     is_unknown = np.repeat([False, True], [len(seen.kept) for seen in pair])
     counts = np.concatenate([weights[seen.name][seen.kept.image_index] for seen in pair])
     ranked = ranking_replicates(scores, is_unknown, counts)
-    for metric in RANKED:
+    for metric in RANKING_METRICS:
         yield metric, MetricValue(getattr(ranked, metric), support)
 
 

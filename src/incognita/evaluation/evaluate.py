@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from incognita.benchmarks.benchmark import Benchmark
-from incognita.benchmarks.load import load_benchmark
+from incognita.benchmarks.load import check_benchmark, load_benchmark
 from incognita.decisions.parse import confidence_policy, score_policy
 from incognita.decisions.thresholds import Policy, ScorePolicy
 from incognita.decisions.unknown_thresholds import HarmonicMean
@@ -14,7 +14,6 @@ from incognita.evaluation.classifier import ClassifierTask, OneModel, load_class
 from incognita.evaluation.detector import DetectorTask, load_detector
 from incognita.evaluation.evaluator import EvaluationPlan, Evaluator, Options
 from incognita.evaluation.fit_and_score import ExtractionLog, Progress
-from incognita.evaluation.parts import check_parts
 from incognita.evaluation.select_methods import Methods, select_methods
 from incognita.extraction.detector_pass import refuse_half_precision
 from incognita.extraction.settings import Settings
@@ -108,7 +107,7 @@ def evaluate(
     selected = select_methods(methods, task.capabilities())
     if isinstance(task, DetectorTask):
         selected = task.fit_per_head(selected)
-    check_parts(benchmark, searching=search)
+    check_benchmark(benchmark, searching=search)
     options = Options(search, limit, seed, n_resamples)
     results = None if out is None else ResultStore(Path(out))
     plan = EvaluationPlan(benchmark, selected, options, log, results)

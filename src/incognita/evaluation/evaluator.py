@@ -19,6 +19,7 @@ from torch import Tensor
 
 from incognita._version import __version__
 from incognita.benchmarks.benchmark import Benchmark
+from incognita.benchmarks.load import fitting_sets, test_sets
 from incognita.errors import InvalidDataError
 from incognita.evaluation.fit_and_score import (
     ExtractionLog,
@@ -28,7 +29,6 @@ from incognita.evaluation.fit_and_score import (
     OnStep,
     ScoredMethods,
 )
-from incognita.evaluation.parts import fitting_sets, test_sets
 from incognita.evaluation.select_methods import SelectedMethods
 from incognita.extraction.settings import Settings
 from incognita.methods.method import Method, family_of

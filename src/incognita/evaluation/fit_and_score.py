@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from incognita.benchmarks.benchmark import Benchmark
+from incognita.benchmarks.load import test_sets
 from incognita.containers.dataset import Dataset
 from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.evaluation.hyperparameter_search import SearchData, grid_extra_outputs, search
-from incognita.evaluation.parts import test_sets
 from incognita.extraction.extract import Extracted, extract
 from incognita.extraction.settings import FailedImage, PassCount, Settings
 from incognita.extraction.store import OutputStore

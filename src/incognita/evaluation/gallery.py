@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from incognita.benchmarks.benchmark import Benchmark
+from incognita.benchmarks.benchmark import KNOWN, SHIFTED, Benchmark
+from incognita.benchmarks.load import test_sets
 from incognita.containers.dataset import Dataset
 from incognita.errors import InvalidDataError
 from incognita.evaluation.detector_metrics import ThresholdedScores
-from incognita.evaluation.parts import test_sets
 from incognita.files import replacing
-from incognita.results.score_tables import KNOWN, SHIFTED, DetectedSet
+from incognita.results.score_tables import DetectedSet
 from incognita.results.store import plain_name
 
 COLUMNS, ROWS, SIDE, MARGIN, STRIP = 4, 3, 300, 8, 40

@@ -23,7 +23,7 @@ With several results files the truth is loaded once:
 
 from typing import TYPE_CHECKING
 
-from incognita._lazy import attach
+from incognita.registry import attach
 
 if TYPE_CHECKING:
     from incognita.formats.class_roles import ClassMap as ClassMap

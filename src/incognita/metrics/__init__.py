@@ -5,7 +5,7 @@ Every public name is imported on first use: `from incognita.metrics import auroc
 
 from typing import TYPE_CHECKING
 
-from incognita._lazy import attach
+from incognita.registry import attach
 
 if TYPE_CHECKING:
     from incognita.metrics.calibration import Reliability as Reliability

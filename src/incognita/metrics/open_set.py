@@ -308,3 +308,18 @@ def _unknown_support(
 ) -> dict[str, int]:
     objects = count_weighted(table.truth_images, overlaps.is_unknown, weights[:, :1])
     return {"images": n_images_in(weights), "objects": int(objects[0])}
+
+
+SPLITS = ("all", "known-only", "unknown-only")
+
+
+def split_images(truth: BoxTruth) -> dict[str, Bool[np.ndarray, "images"]]:
+    """Select all images, those with known objects only, and those with unknown objects only.
+
+    Ammar et al., 2024, section 3.1. An image without any object is in neither of the pure splits.
+    """
+    has_known, has_unknown = images_with_roles(truth)
+    everything = np.ones(truth.n_images, np.bool_)
+    return dict(
+        zip(SPLITS, (everything, has_known & ~has_unknown, has_unknown & ~has_known), strict=True)
+    )

@@ -5,8 +5,7 @@ The names below are imported when they are first used, so that listing models ne
 
 from typing import TYPE_CHECKING
 
-from incognita._lazy import attach
-from incognita.registry import Registry
+from incognita.registry import Registry, attach
 
 if TYPE_CHECKING:
     from incognita.models.classifier import Classifier as Classifier

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 import polars
 
+from incognita.benchmarks.benchmark import KNOWN, SHIFTED
 from incognita.containers.boxes import BoxTruth, Detections
 from incognita.results.result import Split
 from incognita.shapes import Bool, Float64, Int
@@ -14,8 +15,6 @@ from incognita.shapes import Bool, Float64, Int
 Scores = Mapping[str, Float64[np.ndarray, "n"]]  # the score of every row, by set
 Replicates = Float64[np.ndarray, "replicates"]  # a value, then its bootstrap replicates
 Measured = dict[tuple[str, Split], Replicates]  # by metric and split
-KNOWN, SHIFTED, TEST = "known", "shifted", "test"  # two groups, and the set of known images
-MIXED = "mixed"  # the group of sets with known and unknown objects in one image
 
 
 @dataclass(frozen=True, eq=False)
