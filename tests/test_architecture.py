@@ -42,6 +42,7 @@ SINGLE_IMPORTER = {
     "incognita.decisions",
     "incognita.decisions.parse",
     "incognita.evaluation.classifier",
+    "incognita.evaluation.classifier_metrics",
     "incognita.evaluation.detector",
     "incognita.evaluation.gallery",
     "incognita.evaluation.hyperparameter_search",

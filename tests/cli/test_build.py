@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from incognita.benchmarks.definition_files import find_definition
 from incognita.benchmarks.load import load_benchmark
+from incognita.cli._terminal import progress_on_stderr
 from incognita.cli.app import app
-from incognita.cli.build import steps_on_stderr
 from incognita.errors import InvalidDataError, MissingDataError
 
 RULES = """
@@ -193,7 +193,7 @@ def test_a_terminal_sees_what_is_being_done(monkeypatch):
     written = BytesIO()
     terminal = Terminal(written, encoding="utf-8", write_through=True)
     monkeypatch.setattr(sys, "stderr", terminal)
-    with steps_on_stderr() as on_step:
+    with progress_on_stderr() as (on_step, _):
         on_step("reading val.json")
         on_step("deciding")
     assert "deciding" in written.getvalue().decode()

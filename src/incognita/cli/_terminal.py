@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -28,20 +29,21 @@ def stop_if_interrupted() -> None:
 
 @contextmanager
 def progress_on_stderr(
-    *, n_steps: int | None = None, first: str = "loading"
+    *, n_steps: int | None = None, first: str = "loading", log_steps: bool = False
 ) -> Iterator[tuple[OnStep, OnProgress]]:
     """Show progress: a bar in a terminal, a line per data set in a log.
 
     Args:
         n_steps: The number of steps, if it is known in advance.
         first: What is shown before the first step.
+        log_steps: Whether a log gets a line per step, too.
 
     Yields:
         A function to call with the description of each step, and one to call with a data set's
         name, the images done, and the images in total.
     """
     if not sys.stderr.isatty():
-        yield (lambda _: stop_if_interrupted()), _Log()
+        yield partial(_log_step, is_shown=log_steps), _Log()
         return
     with _rich_progress() as progress:
         images = progress.add_task("", total=None, visible=False)
@@ -79,6 +81,12 @@ def _rich_progress() -> Any:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate())
     console = Console(stderr=True)
     return Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+
+
+def _log_step(what: str, *, is_shown: bool) -> None:
+    stop_if_interrupted()
+    if is_shown:
+        sys.stderr.write(f"{what}\n")
 
 
 class _Log:

@@ -2,13 +2,14 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from incognita.cli._terminal import IN_PART, progress_on_stderr
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -110,7 +111,7 @@ def fmiyc_command(
     sources = [start for start, given in inputs.items() if given is not None]
     refuse_overwriting(out, coco_annotations, coco_train, ids, sources=sources)
     builds = []
-    with steps_on_stderr() as on_step:
+    with progress_on_stderr(first="reading", log_steps=True) as (on_step, _):
         if coco_annotations is not None:
             build = build_from_coco(
                 known.value, coco_annotations, train=coco_train, ids=ids, images=coco_images,
@@ -153,7 +154,7 @@ def splits_command(
 
     refuse_overwriting(out, annotations, candidates, ids, Path(rules))
     given = rules_with_ids(rules, ids)
-    with steps_on_stderr() as on_step:
+    with progress_on_stderr(first="reading", log_steps=True) as (on_step, _):
         build = build_from_annotations(
             given.rules,
             annotations,
@@ -165,33 +166,6 @@ def splits_command(
         on_step(f"writing {out}")
         _save([build], out, lambda: known_header(build, out))
     _finish([build], out, as_json=as_json)
-
-
-@contextmanager
-def steps_on_stderr() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows the current step: beside a spinner, or as a line of a log."""
-    from incognita.cli._terminal import stop_if_interrupted
-
-    if not sys.stderr.isatty():
-
-        def log(step: str) -> None:
-            stop_if_interrupted()
-            sys.stderr.write(f"{step}\n")
-
-        yield log
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None)
-
-        def move(step: str) -> None:
-            stop_if_interrupted()
-            progress.reset(task, description=step)
-
-        yield move
 
 
 def _save(
@@ -208,8 +182,6 @@ def _save(
 
 def _finish(builds: "Sequence[SplitBuild]", out: Path, *, as_json: bool) -> None:
     """Print what was built and exit with the code that belongs to it."""
-    from incognita.cli._terminal import IN_PART
-
     if as_json:
         sys.stdout.write(json.dumps([_summary(build) for build in builds], indent=1) + "\n")
     else:
