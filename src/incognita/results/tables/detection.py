@@ -38,7 +38,8 @@ COVERAGE_CAPTION = (
     "no prediction: images without a box above t*; undetected: unknown objects that no box "
     "overlaps (FN^D). AUROC and FPR see neither"
 )
-_BY_BOX = "\n\n\n/box↓"
+_LINES = 5  # of the header above a metric: the group, and what AUROC cannot see
+_BY_BOX = "\n" * _LINES + "/box↓"
 
 
 def evaluation_table(evaluation: "Evaluation", *, width: int = 156) -> Group:
@@ -86,7 +87,8 @@ def _coverage(result: MethodResult, group: str) -> str:
     """Format what AUROC cannot see, the same for every method, as a header above it."""
     without = value_of(result, "images_without_detection", group)
     undetected = value_of(result, "unknown_objects_without_detection", group)
-    return f"{group}\nno prediction {_percent(without)}\nundetected {_percent(undetected)}"
+    lines = (group, "no prediction", _percent(without), "undetected", _percent(undetected))
+    return "\n".join(lines)
 
 
 def _natural_width(table: Table) -> int:
@@ -103,11 +105,11 @@ def _bounds(result: MethodResult, group: str) -> str:
 
 def _block(results: Sequence[MethodResult], groups: Sequence[str]) -> Table:
     table = _table(padding=(0, 0))
-    _add_names(table, "\n\n\nmethod")
+    _add_names(table, "\n" * _LINES + "method")
     for group in groups:
         for place, metric in enumerate(BOTH_FAMILIES):
             arrow = get_metric(metric).direction.arrow
-            above = _coverage(results[0], group) if place == 0 else "\n\n"
+            above = _coverage(results[0], group) if place == 0 else "\n" * (_LINES - 1)
             title = _below(above, f"{_title(metric)}{arrow}")
             table.add_column(title, justify="right", no_wrap=True)
         table.add_column(_BY_BOX, justify="right", no_wrap=True, style="dim")
