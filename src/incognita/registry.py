@@ -32,6 +32,14 @@ class Registry:
         module, _, attribute = self.homes[name].partition(":")
         return getattr(import_module(module), attribute)
 
+    def exports(self, **others: str) -> dict[str, list[str]]:
+        """Return the attributes behind the names by module, for `attach`; `others` beside them."""
+        found: dict[str, list[str]] = {}
+        for home in dict.fromkeys([*self.homes.values(), *others.values()]):
+            module, _, attribute = home.partition(":")
+            found.setdefault(module, []).append(attribute)
+        return found
+
     def names(self, pattern: str = "*") -> list[str]:
         """List the names that match a pattern such as `ash-*`."""
         return [name for name in self.homes if fnmatchcase(name, pattern)]

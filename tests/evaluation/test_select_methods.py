@@ -3,9 +3,10 @@ import pytest
 from incognita.calls import split_calls
 from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError, UnknownNameError
-from incognita.evaluation.select_methods import Capabilities, parse_method, select_methods
+from incognita.evaluation.select_methods import Capabilities, select_methods
 from incognita.methods import list_methods, load_method
 from incognita.methods.knn import KNN
+from incognita.methods.parse import parse_method
 
 FULL = Capabilities().available
 

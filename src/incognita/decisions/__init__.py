@@ -5,9 +5,7 @@
 True
 """
 
-from typing import Any
-
-from incognita.registry import Registry
+from incognita.registry import Registry, attach
 
 _HERE = "incognita.decisions"
 
@@ -28,22 +26,13 @@ CONFIDENCE_POLICIES = Registry(
         "fixed": f"{_HERE}.confidence_thresholds:FixedConfidence",
     },
 )
-_OTHERS = {
-    "ConfidenceThreshold": f"{_HERE}.thresholds:ConfidenceThreshold",
-    "UnknownThreshold": f"{_HERE}.thresholds:UnknownThreshold",
-    "confidence_policy": f"{_HERE}.parse:confidence_policy",
-    "score_policy": f"{_HERE}.parse:score_policy",
-}
-_HOMES = (*SCORE_POLICIES.homes.values(), *CONFIDENCE_POLICIES.homes.values())
-_EXPORTS = Registry("name", {home.partition(":")[2]: home for home in _HOMES} | _OTHERS)
-
-
-def __getattr__(name: str) -> Any:
-    """Import a class or function when it is first used."""
-    if name not in _EXPORTS.homes:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _EXPORTS.get(name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_EXPORTS.homes})
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    SCORE_POLICIES.exports()
+    | CONFIDENCE_POLICIES.exports()
+    | {
+        ".thresholds": ["ConfidenceThreshold", "UnknownThreshold"],
+        ".parse": ["confidence_policy", "score_policy"],
+    },
+)
+__all__ += ["CONFIDENCE_POLICIES", "SCORE_POLICIES"]

@@ -5,17 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from incognita.benchmarks.benchmark import Benchmark
-from incognita.calls import parse_call, split_calls
+from incognita.calls import split_calls
 from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
 from incognita.methods import list_methods, load_method
 from incognita.methods.method import Method
-from incognita.methods.parse import build_chain
+from incognita.methods.parse import parse_method
 from incognita.results.method_result import TUNED
 
 Methods = str | Method | Sequence[str | Method] | Mapping[str, Method]
 
-_EXAMPLE = "msp, react+knn or knn(k=10)"
 _HOW_TO_GIVE = "Give all, names such as 'msp, react+knn', methods, or a mapping of names to methods"
 _MAPPING = "Give a mapping of names to methods, such as {'first': …, 'second': …}"
 
@@ -189,20 +188,3 @@ def _check_title(name: Any) -> str:
             f"another name."
         )
     return name
-
-
-def parse_method(text: str) -> Method:
-    """Build a method from its name, with optional parameters in brackets.
-
-    >>> parse_method("knn(k=10)").k
-    10
-    >>> parse_method("react(percentile=95)+knn(k=10)").scorer.k
-    10
-    """
-    calls = [parse_call(part, kind="method", example=_EXAMPLE) for part in split_calls(text, "+")]
-    if extra := next((call for call in calls if call.arguments), None):
-        raise InvalidDataError(
-            f"Expected parameters of {extra.name} by name, got {extra.arguments[0]!r:.80}. "
-            f"Write {_EXAMPLE}."
-        )
-    return build_chain([(c.name, c.parameters if c.has_brackets else None) for c in calls])

@@ -9,7 +9,7 @@ Every method is registered under the name people type, and its class can be impo
 
 from typing import Any
 
-from incognita.registry import Registry
+from incognita.registry import Registry, attach
 
 _HERE = "incognita.methods"
 
@@ -64,32 +64,21 @@ METHODS = Registry(
 )
 
 
-# importable from here beside the classes of the registry
-_OTHERS = {
-    "Method": f"{_HERE}.method:Method",
-    "Refit": f"{_HERE}.method:Refit",
-    "Rows": f"{_HERE}.method:Rows",
-    "Needs": "incognita.containers.needs:Needs",
-    "PerHead": f"{_HERE}.per_head:PerHead",
-    "join_members": f"{_HERE}.ensembles:join_members",
-    "parse_method": f"{_HERE}.parse:parse_method",
-    "save_method": f"{_HERE}.saving:save_method",
-    "load_saved_method": f"{_HERE}.saving:load_saved_method",
-}
-_EXPORTS = Registry(
-    "name", {home.partition(":")[2]: home for home in METHODS.homes.values()} | _OTHERS
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    METHODS.exports(
+        Method=f"{_HERE}.method:Method",
+        Refit=f"{_HERE}.method:Refit",
+        Rows=f"{_HERE}.method:Rows",
+        Needs="incognita.containers.needs:Needs",
+        PerHead=f"{_HERE}.per_head:PerHead",
+        join_members=f"{_HERE}.ensembles:join_members",
+        parse_method=f"{_HERE}.parse:parse_method",
+        save_method=f"{_HERE}.saving:save_method",
+        load_saved_method=f"{_HERE}.saving:load_saved_method",
+    ),
 )
-
-
-def __getattr__(name: str) -> Any:
-    """Import a class when it is first used: `import incognita.methods` stays cheap."""
-    if name not in _EXPORTS.homes:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _EXPORTS.get(name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_EXPORTS.homes})
+__all__ += ["METHODS", "list_methods", "load_method"]
 
 
 def list_methods(pattern: str = "*") -> list[str]:

@@ -1,7 +1,7 @@
 """An evaluation: the record of every method on one benchmark and one model."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
@@ -206,11 +206,6 @@ def rank(values: Mapping[str, float]) -> list[str]:
     return sorted(
         values, key=lambda name: (math.isnan(values[name]), -np.nan_to_num(values[name]), name)
     )
-
-
-def mean_over_groups(record: MethodResult, metric: str, groups: Sequence[str]) -> float:
-    """Average a metric of a method over groups; NaN if one is undefined or there is none."""
-    return float(np.mean([value_of(record, metric, group) for group in groups] or [math.nan]))
 
 
 def boxes_in_words(thresholds: Mapping[str, Mapping[str, Any]]) -> str:
