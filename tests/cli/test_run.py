@@ -125,7 +125,7 @@ def test_a_broken_image_ends_in_exit_code_4_and_is_named(own):
         (("digits/standard", "--model", "net.py:nothing"), 3, "net.py"),
         (("digits/standard", "--device", "cuda"), 2, "cuda"),
         (("digits/standard", "--device", "tpu"), 2, "tpu"),
-        (("digits/standard", "--methods", "godin"), 2, "These methods can run: msp"),
+        (("digits/standard", "--methods", "godin"), 2, "These methods can run here: msp"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_an_exit_code(tmp_path, arguments, code, words):

@@ -161,7 +161,7 @@ def test_pictures_of_another_size_than_annotated_are_broken_images(own):
     found = [(each["image"], each["reason"]) for each in json.loads(done.stdout)["broken"]]
     assert [image for image, _ in found] == ["odd000.png", "odd001.png"]
     for (_, reason), (width, height) in zip(found, sizes, strict=True):
-        assert f"the annotation file says 480 x 480, the picture has {width} x {height}" in reason
+        assert f"the annotation file says 480 x 480, the image has {width} x {height}" in reason
     # a corrected file is another one, for the store as well
     correct = zip(range(2), sizes, strict=True)
     change(own, "odd", lambda d: [

@@ -227,7 +227,7 @@ def test_progress_is_told_step_by_step():
         ({"tau": 1.0}, "Expected tau from 0 to below 1, got 1.0"),
         ({"tau": -0.1}, "Expected tau from 0 to below 1, got -0.1"),
         ({"score_threshold": math.nan}, "Expected a finite score_threshold, got nan"),
-        ({"n_resamples": -1}, "n_resamples must be at least 0, but it is -1"),
+        ({"n_resamples": -1}, "Expected n_resamples to be at least 0, got -1"),
     ],
 )
 def test_options_out_of_range_are_refused(options, sentence):

@@ -1,5 +1,6 @@
 """One evaluation from images to records, counted and checked from outside."""
 
+import inspect
 import json
 from dataclasses import dataclass, replace
 
@@ -202,7 +203,7 @@ def test_a_model_without_a_linear_head_runs_what_still_works():
     found = incognita.evaluate(network, tiny_benchmark(), "all", n_resamples=0)
     assert {"msp", "energy", "odin"} <= set(found.methods)
     assert "knn" in found.skipped
-    with pytest.raises(InvalidDataError, match="These methods can run: msp"):
+    with pytest.raises(InvalidDataError, match="These methods can run here: msp"):
         incognita.evaluate(network, tiny_benchmark(), "knn", n_resamples=0)
 
 
@@ -398,3 +399,53 @@ def test_equal_ids_of_different_images_are_no_overlap(network):
 def test_benchmarks_that_cannot_be_measured_are_refused(network, changes, words):
     with pytest.raises(InvalidDataError, match=words):
         incognita.evaluate(network, tiny_benchmark(**changes), "msp")
+
+
+@pytest.mark.usefixtures("outside_tests")
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"model": []}, "Expected at least one model, got an empty list."),
+        ({"model": nn.Linear}, "got the class Linear. Build it"),
+        ({"model": "digits/standard"}, "Write benchmark='digits/standard'."),
+        ({"benchmark": 3}, "Expected benchmark to be a name, a TOML file or a Benchmark, got 3."),
+        ({"limit": "10"}, "Expected limit to be a whole number, got '10'."),
+        ({"limit": 1.5}, "Expected limit to be a whole number, got 1.5."),
+        ({"boxes": {"nms_iou": 0.5}}, "Expected boxes to be BoxOptions, got {'nms_iou': 0.5}."),
+        ({"settings": {"batch_size": 3}}, "Expected settings to be Settings, got"),
+    ],
+)
+def test_arguments_of_another_type_are_one_sentence(network, arguments, sentence):
+    unchecked = inspect.unwrap(incognita.evaluate)
+    with pytest.raises(InvalidDataError) as caught:
+        unchecked(
+            **({"model": network, "benchmark": tiny_benchmark(), "methods": "msp"} | arguments)
+        )
+    assert sentence in str(caught.value)
+
+
+def test_a_file_where_a_folder_belongs_is_one_sentence(network, tmp_path):
+    (tmp_path / "file").write_text("")
+    for name in ("store", "out"):
+        with pytest.raises(InvalidDataError, match=f"Expected {name} to be a folder"):
+            incognita.evaluate(network, tiny_benchmark(), "msp", **{name: tmp_path / "file"})
+
+
+@pytest.mark.usefixtures("outside_tests")
+def test_scores_of_the_wrong_kind_name_the_method(network):
+    @dataclass(eq=False)
+    class Lists(Method):
+        def score_rows(self, rows):
+            return [0.0] * len(rows)
+
+    @dataclass(eq=False)
+    class Tables(Method):
+        def score_rows(self, rows):
+            return rows.logits.double()
+
+    methods = {"lists": Lists(), "tables": Tables(), "msp": "msp"}
+    found = incognita.evaluate(network, tiny_benchmark(), methods, n_resamples=0)
+    assert list(found.methods) == ["msp"]
+    assert "Expected a tensor of 60 scores of lists for test" in found.failed["lists"]
+    assert "got [60, 3]. Return one number per row" in found.failed["tables"]
+    assert "failed: tables: Expected a tensor" in " ".join(str(found).split())

@@ -40,7 +40,7 @@ def test_without_a_linear_head_methods_on_logits_still_work():
 
 
 def test_a_named_method_that_cannot_run_is_refused_with_those_that_can():
-    with pytest.raises(InvalidDataError, match=r"knn needs .* These methods can run: msp, "):
+    with pytest.raises(InvalidDataError, match=r"knn needs .* These methods can run here: msp, "):
         select_methods("msp, knn", Capabilities(FULL & ~(Needs.HEAD | Needs.FEATURES)))
 
 

@@ -106,3 +106,22 @@ def test_parts_of_a_split_need_no_parsing():
 def test_a_method_key_knows_whether_it_is_tuned():
     key = MethodKey("knn", tuned=True)
     assert (key, key.name, key.tuned) == ("knn (tuned)", "knn", True)
+
+
+def test_a_printed_report_says_what_qualifies_its_numbers(evaluation, certificate):
+    assert str(evaluation).startswith("tiny v1: TinyNet, accuracy ")
+    assert evaluation.remarks() == [("note", note) for note in evaluation.notes]
+    for note in certificate.notes:
+        assert f"note: {note}" in " ".join(str(certificate).split())
+
+
+def test_an_unknown_suffix_is_refused(certificate, tmp_path):
+    with pytest.raises(InvalidDataError, match=r"ends in \.json, \.csv, \.txt, got report\.xlsx"):
+        certificate.save(tmp_path / "report.xlsx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_frames_of_all_reports_have_the_same_types(evaluation, certificate):
+    both = polars.concat([evaluation.to_dataframe().drop("method"), certificate.to_dataframe()])
+    assert both.schema["reason"] == both.schema["support"] == polars.String
+    assert "60 known images" in evaluation.to_dataframe()["support"].str.join(" ")[0]

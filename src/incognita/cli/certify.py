@@ -2,11 +2,10 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from incognita._version import __version__
 from incognita.cli._terminal import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -68,21 +67,20 @@ def certify_command(
     Example: incognita certify --truth gt.json --detections dets.json --known car,person,bicycle
     """
     from incognita.evaluation.certify import N_STEPS, certify
-    from incognita.formats import load_coco
     from incognita.results.export import as_json_text
 
     refuse_overwriting(out, truth, detections, classes)
     names = None if known is None else [name.strip() for name in known.split(",") if name.strip()]
-    pair = load_coco(truth, detections, known=names, classes=classes)
-    with progress_on_stderr(n_steps=N_STEPS, first="matching") as (on_step, _):
+    with progress_on_stderr(n_steps=N_STEPS, first="reading") as (on_step, _):
         certificate = certify(
-            *pair,
+            truth,
+            detections,
+            known=names,
+            classes=classes,
             tau=tau,
             score_threshold=score_threshold,
             n_resamples=resamples,
             seed=seed,
-            inputs={"incognita": __version__, "known": names}
-            | file_hashes(truth=truth, detections=detections, classes=classes),
             on_step=on_step,
         )
     if out is not None:
@@ -96,23 +94,16 @@ def certify_command(
 def show(certificate: "Certificate") -> None:
     """Print the tables and the notes."""
     from rich.console import Console
-    from rich.text import Text
 
-    from incognita.results.tables.certificate import (
-        WIDE,
-        certificate_table,
-        reliability_table,
-        threshold_table,
-    )
+    from incognita.results.export import WIDTH, print_report
+    from incognita.results.tables.certificate import reliability_table, threshold_table
 
     # a log or a pipe has no width of its own
-    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
-    console.print(certificate_table(certificate.results, width=console.width))
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    print_report(certificate, console)
     console.print(threshold_table(certificate.thresholds))
     if certificate.reliability:
         console.print(reliability_table(certificate.reliability))
-    for note in certificate.notes:
-        console.print(Text.assemble(("note: ", "yellow"), note))
 
 
 def refuse_overwriting(out: Path | None, *inputs: Path | None) -> None:
@@ -124,18 +115,3 @@ def refuse_overwriting(out: Path | None, *inputs: Path | None) -> None:
     for path in inputs:
         if out is not None and path is not None and realpath(out) == realpath(path):
             raise InvalidDataError(f"--out {out} is one of the inputs. Choose another file.")
-
-
-def file_hashes(**paths: Path | None) -> dict[str, Any]:
-    """Return the path and hash of each file, so that a number can be traced to its input."""
-    from hashlib import file_digest
-
-    metadata: dict[str, Any] = {}
-    for name, path in paths.items():
-        if path is not None:
-            with path.open("rb") as stream:
-                metadata[name] = {
-                    "path": str(path),
-                    "sha256": file_digest(stream, "sha256").hexdigest(),
-                }
-    return metadata

@@ -190,29 +190,16 @@ def finish(evaluation: "Evaluation", out: Path, *, as_json: bool) -> None:
 
 
 def show(evaluation: "Evaluation", out: Path) -> None:
-    """Print the tables and the notes."""
+    """Print the report, further tables, and where the results are."""
     from rich.console import Console
-    from rich.text import Text
 
-    from incognita.results.export import WIDTH
+    from incognita.results.export import WIDTH, print_report
 
     # a log or a pipe has no width of its own
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
-    console.print(evaluation.headline())
-    console.print(evaluation.table(width=console.width))
+    print_report(evaluation, console)
     if (more := evaluation.further_tables()) is not None:
         console.print(more)
-    notes = [("note", note) for note in evaluation.notes]
-    notes += [("skipped", f"{name} {why}") for name, why in evaluation.skipped.items()]
-    notes += [("failed", f"{name}: {why}") for name, why in evaluation.failed.items()]
-    notes += [
-        ("failed image", f"{image} of {name}: {why}")
-        for name, image, why in evaluation.failed_images[:9]
-    ]
-    if len(evaluation.failed_images) > 9:
-        notes.append(("failed image", f"and {len(evaluation.failed_images) - 9} more"))
-    for kind, text in notes:
-        console.print(Text.assemble((f"{kind}: ", "yellow"), text))
     console.print(f"Results and scores of every {evaluation.row}: {(out / 'results').resolve()}")
     if pictures := evaluation.metadata.get("pictures"):
         console.print(f"Pictures of the best method: {Path(pictures).resolve()}")

@@ -3,11 +3,14 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from hashlib import file_digest
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from incognita._version import __version__
 from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Role
 from incognita.errors import InvalidDataError
@@ -69,11 +72,15 @@ def certify(
     """
     _check_order(truth, detections)
     if isinstance(truth, str | PathLike) or isinstance(detections, str | PathLike):
+        files = _file_hashes(truth=truth, detections=detections, classes=classes)
+        given = None if known is None else list(known)
+        inputs = {"incognita": __version__, "known": given} | files | dict(inputs or {})
         truth, detections = _load(truth, detections, known, classes)
     elif known is not None or classes is not None:
         raise InvalidDataError(
             "`known` and `classes` need files, got containers. Their classes have roles already."
         )
+    _check_numbers(tau=tau, score_threshold=score_threshold, n_resamples=n_resamples, seed=seed)
     _check(tau, score_threshold, truth)
     detections = detections.for_images(truth.image_ids)
     if score_threshold is not None:
@@ -106,7 +113,7 @@ def _check_order(truth: object, detections: object) -> None:
     for given, kind in ((truth, BoxTruth), (detections, Detections)):
         if not isinstance(given, kind | str | PathLike):
             raise InvalidDataError(
-                f"Expected {kind.__name__} or the path of a COCO file, got a "
+                f"Expected {kind.__name__} or the path of a COCO file, got "
                 f"{type(given).__name__}. Load files with incognita.load_coco."
             )
 
@@ -121,7 +128,7 @@ def _load(
 
     if not isinstance(truth, str | PathLike) or not isinstance(detections, str | PathLike):
         raise InvalidDataError(
-            f"Expected two files or two containers, got a {type(truth).__name__} and a "
+            f"Expected two files or two containers, got {type(truth).__name__} and "
             f"{type(detections).__name__}. Load both with incognita.load_coco."
         )
     return load_coco(truth, detections, known=known, classes=classes)
@@ -181,6 +188,27 @@ def confidence_bins(tables: MatchTables, tau: float | None) -> Iterator[Confiden
         return
     for low, high, confidence, quality, n in zip(*diagram, strict=True):
         yield ConfidenceBin(float(low), float(high), float(confidence), float(quality), int(n))
+
+
+def _file_hashes(**paths: object) -> dict[str, Any]:
+    """Return the path and hash of each file, so that a number can be traced to its input."""
+    found: dict[str, Any] = {}
+    for name, path in paths.items():
+        if isinstance(path, str | PathLike) and Path(path).is_file():
+            with Path(path).open("rb") as stream:
+                digest = file_digest(stream, "sha256").hexdigest()
+            found[name] = {"path": str(path), "sha256": digest}
+    return found
+
+
+def _check_numbers(**values: object) -> None:
+    for name, value in values.items():
+        kind = int if name in ("n_resamples", "seed") else int | float
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+            what = "a whole number" if kind is int else "a number"
+            raise InvalidDataError(f"Expected {name} to be {what}, got {value!r:.80}.")
+        if isinstance(value, int) and name in ("n_resamples", "seed") and value < 0:
+            raise InvalidDataError(f"Expected {name} to be at least 0, got {value}.")
 
 
 def _check(tau: float | None, score_threshold: float | None, truth: BoxTruth) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from incognita.benchmarks.benchmark import SHIFTED, Benchmark
-from incognita.benchmarks.load import check_classes
+from incognita.benchmarks.load import check_classes, list_benchmarks
 from incognita.containers.dataset import Dataset
 from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs
@@ -51,7 +51,7 @@ def load_classifiers(
     """Load the networks of an evaluation; raise if their classes are not the benchmark's."""
     if model is None and benchmark.default_model is None:
         raise InvalidDataError(
-            f"{benchmark.name} has no default model. Give one with --model, such as "
+            f"{benchmark.name} has no default model. Give one (--model, model=), such as "
             f"file.py:function or timm:resnet18.a1_in1k."
         )
     given = benchmark.default_model if model is None else model
@@ -61,6 +61,8 @@ def load_classifiers(
             f"`weights` needs exactly one model, given by name; got {len(models)} of type "
             f"{type(models[0]).__name__}. Load the weights into the model instead."
         )
+    if not models:
+        raise InvalidDataError("Expected at least one model, got an empty list.")
     networks = [_network(one, benchmark, weights) for one in models]
     for network in networks:
         check_classes(network.name, network.class_names, benchmark)
@@ -69,15 +71,20 @@ def load_classifiers(
 
 def _network(model: object, benchmark: Benchmark, weights: Path | None) -> Classifier:
     if isinstance(model, str):
+        if model in list_benchmarks():
+            raise InvalidDataError(
+                f"Expected a model, got the benchmark {model}. Write benchmark={model!r}."
+            )
         return load_classifier(model, weights=weights, example=_example(benchmark))
     if isinstance(model, nn.Module):
         classes = tuple(benchmark.classes)
         return wrap_classifier(model, class_names=classes, example=_example(benchmark))
     if isinstance(model, Classifier):
         return model
+    what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
     raise InvalidDataError(
-        f"Expected a torch module, an adapter or the name of a model, got a "
-        f"{type(model).__name__}. Wrap it with incognita.wrap_classifier."
+        f"Expected a torch module, an adapter or the name of a model, got {what}. Build it, or "
+        f"wrap it with incognita.wrap_classifier."
     )
 
 

@@ -83,7 +83,7 @@ def load_detector(model: object, benchmark: Benchmark, weights: Path | None = No
         given = given[0]
     if given is None:
         raise InvalidDataError(
-            f"{benchmark.name} has no default model. Give one with --model, such as "
+            f"{benchmark.name} has no default model. Give one (--model, model=), such as "
             f"file.py:function or torchvision:fasterrcnn_resnet50_fpn."
         )
     detector = _with_benchmark_classes(_detector(given, benchmark, weights), benchmark)
@@ -97,7 +97,7 @@ def _detector(given: object, benchmark: Benchmark, weights: Path | None) -> Dete
         raise InvalidDataError("`weights` needs a model given by name, got a loaded model.")
     if not isinstance(given, str | nn.Module | Detector):
         raise InvalidDataError(
-            f"Expected a torch module, an adapter or the name of a detector, got a "
+            f"Expected a torch module, an adapter or the name of a detector, got "
             f"{type(given).__name__}. Wrap it with incognita.wrap_detector."
         )
     detector = _wrapped(given, None, benchmark, weights)

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.benchmarks.load import check_benchmark, load_benchmark
@@ -85,6 +87,8 @@ def evaluate(
         on_progress: Called with a data set's name, images done, images in total.
         on_step: Called with a description of each step.
     """
+    _check_types(benchmark, limit, boxes, settings)
+    _check_folders(store=store, out=out)
     if not isinstance(benchmark, Benchmark):
         benchmark = load_benchmark(benchmark, data=data, limit=limit, seed=seed)
     elif limit is not None or data is not None:
@@ -112,6 +116,24 @@ def evaluate(
     results = None if out is None else ResultStore(Path(out))
     plan = EvaluationPlan(benchmark, selected, options, log, results)
     return Evaluator(plan, task).run(on_step)
+
+
+def _check_types(benchmark: object, limit: object, boxes: object, settings: object) -> None:
+    expected: tuple[tuple[str, object, Any, str], ...] = (
+        ("benchmark", benchmark, str | PathLike | Benchmark, "a name, a TOML file or a Benchmark"),
+        ("limit", limit, int | None, "a whole number"),
+        ("boxes", boxes, BoxOptions | None, "BoxOptions"),
+        ("settings", settings, Settings | None, "Settings"),
+    )
+    for name, value, kind, what in expected:
+        if isinstance(value, bool) or not isinstance(value, kind):
+            raise InvalidDataError(f"Expected {name} to be {what}, got {value!r:.80}.")
+
+
+def _check_folders(**folders: str | Path | None) -> None:
+    for name, folder in folders.items():
+        if folder is not None and Path(folder).exists() and not Path(folder).is_dir():
+            raise InvalidDataError(f"Expected {name} to be a folder, got the file {folder}.")
 
 
 def _detector_task(

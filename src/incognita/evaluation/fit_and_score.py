@@ -120,15 +120,20 @@ class FittedMethod:
     def score(self, name: str, outputs: ClassifierOutputs) -> None:
         """Score the rows of one data set and keep the scores under its name."""
         start = time.process_time()
-        values = self.method.score(outputs).cpu().numpy()
+        scores = self.method.score(outputs)
         self.score_seconds += time.process_time() - start
-        if values.shape != (len(outputs),) or not np.isfinite(values).all():
-            n_bad = int((~np.isfinite(values)).sum())
+        if not isinstance(scores, Tensor) or scores.shape != (len(outputs),):
+            got = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
             raise InvalidDataError(
-                f"Expected {len(outputs)} finite scores of {self.name} for {name}, got shape "
-                f"{values.shape} with {n_bad} values that are not finite. Fix the method."
+                f"Expected a tensor of {len(outputs)} scores of {self.name} for {name}, got {got}. "
+                f"Return one number per row from score_rows."
             )
-        self.scores[name] = values.astype(np.float64)
+        if n_bad := int((~scores.isfinite()).sum()):
+            raise InvalidDataError(
+                f"{n_bad} of {len(outputs)} scores of {self.name} for {name} are not finite. "
+                f"Return finite numbers from score_rows."
+            )
+        self.scores[name] = scores.cpu().numpy().astype(np.float64)
 
     def cost(self, n_networks: int = 1) -> Cost:
         """Compute the cost; the mean logits of an ensemble cost a pass per network."""

@@ -132,10 +132,8 @@ def select_methods(methods: Methods, capabilities: Capabilities) -> SelectedMeth
         raise InvalidDataError("Expected at least one method, got none. Name one, or write all.")
     for name, method in named.items():
         if why := capabilities.missing_for(method):
-            raise InvalidDataError(
-                f"{name} needs {why}, which is not available here. These methods can run: "
-                f"{', '.join(select_methods('all', capabilities).methods)}."
-            )
+            others = ", ".join(select_methods("all", capabilities).methods)
+            raise InvalidDataError(f"{name} needs {why}. These methods can run here: {others}.")
     return SelectedMethods(named, {})
 
 
@@ -152,10 +150,11 @@ def _as_collection(methods: Methods) -> list[Any] | Mapping[str, Any]:
 def _named(given: list[Any] | Mapping[str, Any]) -> Iterator[tuple[str, Method]]:
     if isinstance(given, Mapping):
         for name, method in given.items():
-            yield _check_title(name), _check_method(method)
+            is_name = isinstance(method, str)
+            yield _check_title(name), parse_method(method) if is_name else _check_method(method)
         return
     if "all" in [name for name in given if isinstance(name, str)]:
-        raise InvalidDataError('"all" cannot be combined with other names.')
+        raise InvalidDataError('"all" cannot be combined with names. Write all, or the names.')
     seen = set()
     for item in given:
         method = parse_method(item) if isinstance(item, str) else _check_method(item)
@@ -175,7 +174,7 @@ def _check_method(method: Any) -> Method:
             f"Expected a method, got the class {method.__name__}. Write {method.__name__}()."
         )
     raise InvalidDataError(
-        f"Expected a method or its name, got a {type(method).__name__}. {_HOW_TO_GIVE}."
+        f"Expected a method or its name, got {type(method).__name__}. {_HOW_TO_GIVE}."
     )
 
 

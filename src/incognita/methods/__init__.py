@@ -71,6 +71,7 @@ __getattr__, __dir__, __all__ = attach(
         Refit=f"{_HERE}.method:Refit",
         Rows=f"{_HERE}.method:Rows",
         Needs="incognita.containers.needs:Needs",
+        ExtraOutput="incognita.containers.needs:ExtraOutput",
         PerHead=f"{_HERE}.per_head:PerHead",
         join_members=f"{_HERE}.ensembles:join_members",
         parse_method=f"{_HERE}.parse:parse_method",

@@ -192,6 +192,8 @@ def wrap_classifier(
     >>> classifier.head.weight.shape, classifier.class_names[9]
     (torch.Size([10, 3072]), 'class 9')
     """
+    if not isinstance(module, nn.Module):
+        raise InvalidDataError(f"Expected a torch module, got {module!r:.80}. Build the network.")
     module = unwrap(module)
     preprocess = Preprocessing() if preprocess is None else preprocess
     expected = None if class_names is None else len(class_names)

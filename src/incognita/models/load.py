@@ -17,7 +17,7 @@ from incognita.models import MODELS
 from incognita.models.classifier import Classifier, wrap_classifier
 from incognita.models.detector import Detector, is_detector_network, wrap_detector
 from incognita.models.fingerprints import importable, note_source
-from incognita.models.libraries import LIBRARIES
+from incognita.models.libraries import LIBRARIES, ModelLibrary
 from incognita.shapes import Float
 
 WEIGHTS_FOLDER = Path(__file__).parent / "weights"
@@ -104,12 +104,24 @@ def _loaded(spec: str, options: ModelOptions) -> Classifier | Detector:
     libraries = {library.prefix: library for library in LIBRARIES}
     prefix, _, name = spec.partition(":")
     if prefix in libraries and name:
-        model: Classifier | Detector = libraries[prefix].loader()(name, options)
-        return model
+        return _from_library(libraries[prefix], name, options)
     path, _, function = spec.rpartition(":")
     if not path.endswith(".py"):
         raise unknown_name("model", spec, [*MODELS.homes, *(f"{key}:…" for key in libraries)])
     return _from_file(Path(path).resolve(), function, options)
+
+
+def _from_library(library: ModelLibrary, name: str, options: ModelOptions) -> Classifier | Detector:
+    try:
+        model: Classifier | Detector = library.loader()(name, options)
+    except (IncognitaError, MemoryError):
+        raise
+    except Exception as error:  # a library may fail in any way
+        raise InvalidDataError(
+            f"{library.prefix}:{name} could not be loaded ({type(error).__name__}: "
+            f"{str(error).splitlines()[0] if str(error) else 'no message'})."
+        ) from error
+    return model
 
 
 def _from_file(path: Path, function: str, options: ModelOptions) -> Classifier | Detector:

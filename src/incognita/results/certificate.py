@@ -67,7 +67,7 @@ class Certificate(Report):
             "inputs": dict(self.inputs),
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
         """Return one record per metric, convention and split."""
         return [result.as_row() for result in self.results]
 
@@ -77,13 +77,22 @@ class Certificate(Report):
 
         return certificate_table(self.results, width=width)
 
+    def headline(self) -> str:
+        """Return one line: how many metrics, and the files they were computed from."""
+        given = [self.inputs.get(name) for name in ("truth", "detections")]
+        files = [file["path"] for file in given if file]
+        return repr(self) + (f" of {' and '.join(files)}" if files else "")
+
+    def remarks(self) -> list[tuple[str, str]]:
+        """Return the notes."""
+        return [("note", note) for note in self.notes]
+
     def summary(self) -> str:
-        """Return the main metrics on all images, one per line."""
-        found = {
-            result.metric: result for result in reversed(self.results) if result.split == "all"
-        }
+        """Return the main metrics on all images, one per line, and the notes."""
+        everywhere = [result for result in self.results if result.split == "all"]
+        found = {result.metric: result for result in reversed(everywhere)}
         lines = [_line(found[metric]) for metric in MAIN_METRICS if metric in found]
-        return "\n".join([repr(self), *lines, *(f"note: {note}" for note in self.notes)])
+        return "\n".join([self.headline(), *lines, *(f"note: {note}" for note in self.notes)])
 
 
 def _line(result: Result) -> str:

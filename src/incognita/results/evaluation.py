@@ -26,6 +26,7 @@ from incognita.results.score_tables import Measured, ScoredSet, Scores
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+N_NAMED = 9  # failed images that are named
 TABLES = {"image": "ranking", "box": "detection"}  # the module that lays out tables, by row
 # how good the model is on known images, by row
 QUALITY = {"image": {"accuracy": "accuracy"}, "box": {"AP": "ap", "AP50": "ap50"}}
@@ -128,6 +129,18 @@ class Evaluation(Report):
     def _tables(self) -> ModuleType:
         return import_module(f"incognita.results.tables.{TABLES[self.row]}")
 
+    def remarks(self) -> list[tuple[str, str]]:
+        """Return the notes, the methods that were skipped or failed, and the images that failed."""
+        images = [f"{image} of {name}: {why}" for name, image, why in self.failed_images]
+        if len(images) > N_NAMED:
+            images[N_NAMED:] = [f"and {len(images) - N_NAMED} more"]
+        return [
+            *(("note", note) for note in self.notes),
+            *(("skipped", f"{name} {why}") for name, why in self.skipped.items()),
+            *(("failed", f"{name}: {why}") for name, why in self.failed.items()),
+            *(("failed image", image) for image in images),
+        ]
+
     def summary(self) -> str:
         """Return the model, its quality on known images, the passes, and the best methods."""
         best = [
@@ -157,7 +170,7 @@ class Evaluation(Report):
         benchmark = f"{self.metadata['benchmark']} v{self.metadata['version']}"
         return f"{benchmark}: {self.metadata['model']}{known}{boxes}; {passes}"
 
-    def rows(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
         """Return one record per method, metric, convention and split, best method first."""
         return [
             {"method": str(record.title), **result.as_row()}

@@ -14,7 +14,7 @@ from incognita.registry import need
 if TYPE_CHECKING:
     import pandas
     import polars
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
 WIDTH = 156  # columns of a table in a log, a pipe or a file
 
@@ -22,7 +22,7 @@ WIDTH = 156  # columns of a table in a log, a pipe or a file
 class Report(ABC):
     """Results that can be printed, saved and turned into a data frame.
 
-    `print(report)` prints its table.
+    `print(report)` prints its table and the remarks a reader needs.
     """
 
     @abstractmethod
@@ -30,8 +30,16 @@ class Report(ABC):
         """Return everything for a JSON file."""
 
     @abstractmethod
-    def rows(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
         """Return one record per number."""
+
+    @abstractmethod
+    def headline(self) -> str:
+        """Return one line on what was measured."""
+
+    @abstractmethod
+    def remarks(self) -> list[tuple[str, str]]:
+        """Return what qualifies the numbers: the kind of remark, and a sentence."""
 
     @abstractmethod
     def table(self, *, width: int = WIDTH) -> "RenderableType":
@@ -48,20 +56,30 @@ class Report(ABC):
         """Return one row per number as a polars data frame."""
         import polars
 
-        return polars.DataFrame(self.rows(), infer_schema_length=None)
+        types = {"value": polars.Float64, "low": polars.Float64, "high": polars.Float64}
+        records = self.records()
+        names = records[0] if records else ()
+        return polars.DataFrame(
+            records, schema={name: types.get(name, polars.String) for name in names}
+        )
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return one row per number as a pandas data frame."""
-        found: pandas.DataFrame = need("pandas", extra="pandas").DataFrame(self.rows())
+        found: pandas.DataFrame = need("pandas", extra="pandas").DataFrame(self.records())
         return found
 
     def save(self, path: str | Path) -> None:
-        """Save the report; the suffix chooses the format (see `FORMATS`), JSON by default.
+        """Save the report in the format of the suffix (see `FORMATS`); JSON without a suffix.
 
         An existing file is replaced as a whole or not at all.
         """
         path = Path(path)
-        text = FORMATS.get(path.suffix.lower(), as_json_text)(self)
+        suffix = path.suffix.lower() or ".json"
+        if suffix not in FORMATS:
+            raise InvalidDataError(
+                f"Expected a file that ends in {', '.join(FORMATS)}, got {path.name}. Choose one."
+            )
+        text = FORMATS[suffix](self)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as unfinished:
@@ -74,13 +92,23 @@ class Report(ABC):
 
 
 def as_text(report: Report, *, width: int = WIDTH) -> str:
-    """Return the table as plain text."""
+    """Return the headline, the table and the remarks as plain text."""
     from rich.console import Console
 
     console = Console(file=StringIO(), width=width, color_system=None)
     with console.capture() as captured:
-        console.print(report.table(width=width))
+        print_report(report, console)
     return captured.get().rstrip("\n") + "\n"
+
+
+def print_report(report: Report, console: "Console") -> None:
+    """Print the headline, the table and the remarks."""
+    from rich.text import Text
+
+    console.print(Text(report.headline()))
+    console.print(report.table(width=console.width))
+    for kind, sentence in report.remarks():
+        console.print(Text.assemble((f"{kind}: ", "yellow"), sentence))
 
 
 def as_json_text(report: Report) -> str:

@@ -119,8 +119,9 @@ class Result:
     def as_row(self) -> dict[str, Any]:
         """Return the record for a data frame: no nested values, None where undefined."""
         names = ("metric", "convention", "split", "value", "low", "high", "direction", "reason")
-        record = self.as_json()
-        return {name: record[name] for name in names} | {"split": str(self.split)}
+        record = self.as_json() | {"split": str(self.split)}
+        support = ", ".join(f"{count} {what}" for what, count in self.support.items())
+        return {name: record[name] for name in names} | {"support": support}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "Result":
