@@ -37,3 +37,10 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip(f"needs real data: set INCOGNITA_DATA to its folder ({folder} is none)")
     return folder
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Print the figures that tests record, such as the coupling of the modules."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            terminalreporter.write_line(f"{name}: {value}")

@@ -131,7 +131,6 @@ def test_following_a_line_takes_few_imports(record_property):
     n_imports = sum(map(len, imported_modules().values()))
     coupling = 1000 * n_imports / n_lines
     record_property("internal imports per 1000 lines", round(coupling, 1))
-    print(f"{coupling:.1f} internal imports per 1000 lines ({n_imports} in {n_lines} lines)")  # noqa: T201
     assert coupling <= 20
 
 

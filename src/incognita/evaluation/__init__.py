@@ -1,1 +1,1 @@
-"""Who does what when: from files and arrays to results."""
+"""The order of work: `evaluate` and `certify`, from models, files and arrays to results."""

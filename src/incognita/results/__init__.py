@@ -1,1 +1,25 @@
-"""What we know: one record per number, stored and shown by everything that follows."""
+"""Records of numbers, of methods and of evaluations; their store, tables and output formats."""
+
+from typing import TYPE_CHECKING
+
+from incognita.registry import attach
+
+if TYPE_CHECKING:
+    from incognita.results.certificate import Certificate as Certificate
+    from incognita.results.evaluation import Evaluation as Evaluation
+    from incognita.results.method_result import MethodKey as MethodKey
+    from incognita.results.method_result import MethodResult as MethodResult
+    from incognita.results.result import Result as Result
+    from incognita.results.result import Split as Split
+    from incognita.results.store import ResultStore as ResultStore
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".certificate": ["Certificate"],
+        ".evaluation": ["Evaluation"],
+        ".method_result": ["MethodKey", "MethodResult"],
+        ".result": ["Result", "Split"],
+        ".store": ["ResultStore"],
+    },
+)
