@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from incognita.files import replacing_text
-from incognita.formats._records import Records
 from incognita.formats.coco_annotations import (
+    Records,
     find_classes,
     find_images,
     load_tables,

@@ -17,15 +17,19 @@ import numpy as np
 from incognita.containers.boxes import BoxTruth, Detections
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.files import RepeatedKeyObject, load_json, opened, replacing, replacing_text
-from incognita.formats._records import Records, check_boxes, check_finite, corners, refusal
 from incognita.formats.class_roles import ClassMap, load_class_map
 from incognita.formats.coco_annotations import (
     CocoTruth,
+    Records,
     category_id_of_class,
+    check_boxes,
+    check_finite,
+    corners,
     find_classes,
     find_images,
     load_truth,
     order_by_image,
+    refusal,
 )
 from incognita.shapes import Float, Int, Shaped
 

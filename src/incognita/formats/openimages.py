@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from incognita.errors import InvalidDataError
 from incognita.files import opened
-from incognita.formats._records import Records
+from incognita.formats.coco_annotations import Records
 from incognita.formats.coco_records import Annotations, ImageId, Record
 
 _EDGES = ("XMin", "XMax", "YMin", "YMax")
