@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 BENCHMARKED := .venv/.bench
-# One process per core, one thread per process; tests of one file share a process and its fixtures.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+# One process per core, one thread per process; tests of one file share a process and its fixtures,
+# and tests/conftest.py puts the slowest files first.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test quick check bench clean
 

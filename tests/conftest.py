@@ -44,3 +44,22 @@ def pytest_terminal_summary(terminalreporter) -> None:
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             terminalreporter.write_line(f"{name}: {value}")
+
+
+# Files that take longest, each in one process: begun first, they do not keep the others waiting.
+SLOWEST_FILES = (
+    "test_demo.py",
+    "test_readme.py",
+    "test_contracts.py",
+    "test_detector_runs.py",
+    "test_torchvision_detectors.py",
+    "test_transformers_detectors.py",
+    "test_from_ultralytics.py",
+    "test_real_detector.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the slowest files first; the order inside a file stays."""
+    places = {name: place for place, name in enumerate(SLOWEST_FILES)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))

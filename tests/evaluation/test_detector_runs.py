@@ -581,7 +581,7 @@ def test_other_models_and_other_classes_are_refused_in_a_sentence():
     assert "grid has no class 'blue' of grid" in refusal(named)
     assert counter.images == 0
     spelled = CellDetector(class_names=("red", "green", "blues"))
-    assert "give it the names of all its classes" in refusal(spelled)
+    assert "Name all its classes" in refusal(spelled)
     one = [CellDetector()]
     assert incognita.evaluate(one, small_benchmark(), "msp", n_resamples=0).failed == {}
 
