@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from incognita.cli._terminal import progress_on_stderr
+from incognita.results.export import FORMATS
 
 if TYPE_CHECKING:
     from incognita.results.certificate import Certificate
@@ -46,7 +47,7 @@ AsJson = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(help="Also save the results to this file: .json (default), .csv or .txt."),
+    typer.Option(help=f"Also save the results to this file ({', '.join(FORMATS)})."),
 ]
 
 
