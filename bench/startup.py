@@ -31,7 +31,7 @@ def rows() -> list[Row]:
         return [
             timed("process", "incognita --help", best([*program, "--help"]), at_most(0.3)),
             timed(
-                "process", "incognita certify, tiny file", best([*program, *certify]), at_most(0.7)
+                "process", "incognita certify, tiny file", best([*program, *certify]), at_most(1.0)
             ),
             timed(
                 "process",
