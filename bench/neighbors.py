@@ -9,7 +9,7 @@ from incognita.containers.outputs import ClassifierOutputs
 from incognita.methods import load_method
 
 K = 50
-SIZES = ((50_000, 5_000, 512), (50_000, 200, 512))
+SIZES = ((50_000, 10_000, 512), (50_000, 200, 512))
 
 
 def rows() -> list[Row]:

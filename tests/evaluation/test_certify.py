@@ -317,3 +317,21 @@ def test_silent_images_and_odd_confidences_are_noted():
     notes = " ".join(certify(*to_containers(scene)[::-1], n_resamples=0).notes)
     assert "2 of 3 images have no detection" in notes
     assert "Some confidences are outside 0 to 1" in notes
+
+
+@pytest.mark.usefixtures("outside_tests")
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"tau": "0.5"}, "Expected tau to be a number, got '0.5'."),
+        ({"score_threshold": "0.5"}, "Expected score_threshold to be a number, got '0.5'."),
+        ({"n_resamples": 1.5}, "Expected n_resamples to be a whole number, got 1.5."),
+        ({"seed": "x"}, "Expected seed to be a whole number, got 'x'."),
+        ({"seed": -1}, "Expected seed to be at least 0, got -1."),
+    ],
+)
+def test_options_of_another_type_are_one_sentence(options, sentence):
+    detections, truth = to_containers(make_scene("plain", 0))
+    with pytest.raises(InvalidDataError) as caught:
+        inspect.unwrap(certify)(truth, detections, **options)
+    assert str(caught.value) == sentence

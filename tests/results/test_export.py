@@ -1,5 +1,6 @@
 """Reports print as tables, become data frames, and are saved by suffix."""
 
+import inspect
 import json
 from pathlib import Path
 
@@ -125,3 +126,9 @@ def test_data_frames_of_all_reports_have_the_same_types(evaluation, certificate)
     both = polars.concat([evaluation.to_dataframe().drop("method"), certificate.to_dataframe()])
     assert both.schema["reason"] == both.schema["support"] == polars.String
     assert "60 known images" in evaluation.to_dataframe()["support"].str.join(" ")[0]
+
+
+@pytest.mark.usefixtures("outside_tests")
+def test_something_else_than_a_path_is_refused(certificate):
+    with pytest.raises(InvalidDataError, match="Expected the path of a file, got None"):
+        inspect.unwrap(type(certificate).save)(certificate, None)

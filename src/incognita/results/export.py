@@ -4,6 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from io import StringIO
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,8 @@ class Report(ABC):
 
         An existing file is replaced as a whole or not at all.
         """
+        if not isinstance(path, str | PathLike):
+            raise InvalidDataError(f"Expected the path of a file, got {path!r:.80}.")
         path = Path(path)
         suffix = path.suffix.lower() or ".json"
         if suffix not in FORMATS:
