@@ -1,5 +1,6 @@
 """The table of model libraries: a new library is one module and one entry."""
 
+import inspect
 import subprocess
 import sys
 import tomllib
@@ -97,3 +98,17 @@ def test_an_adapter_is_shown_in_one_line():
     assert repr(classifier) == "WrappedClassifier(mine, 10 classes)"
     assert repr(wrap_detector(drawn("faster"))) == "TorchvisionDetector(FasterRCNN, 4 classes)"
     assert classifier.to(dtype=torch.float64).head.weight.dtype == torch.float64
+
+
+def test_a_loader_that_fails_is_one_sentence(monkeypatch):
+    # its "loader" is a function that cannot take these arguments
+    broken = ModelLibrary(prefix="broken", load="os:getpid", usage="broken:NAME", help="Fails.")
+    monkeypatch.setattr("incognita.models.load.LIBRARIES", [*LIBRARIES, broken])
+    with pytest.raises(InvalidDataError, match=r"broken:x could not be loaded \(TypeError: "):
+        load_model("broken:x")
+
+
+@pytest.mark.usefixtures("outside_tests")
+def test_a_name_is_not_a_network():
+    with pytest.raises(InvalidDataError, match="Expected a torch module, got 'resnet18'"):
+        inspect.unwrap(wrap_classifier)("resnet18")
