@@ -48,6 +48,7 @@ SINGLE_IMPORTER = {
     "incognita.evaluation.hyperparameter_search",
     "incognita.formats.coco_results",
     "incognita.formats.openimages",
+    "incognita.kernels.coco_json",
     "incognita.kernels.ranking",
     "incognita.kernels.selection",
     "incognita.kernels.terra.painting",

@@ -1,17 +1,13 @@
 """Detections in COCO's results format, with logits and features in a file beside it."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from io import BufferedIOBase
-from itertools import chain
-from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast, overload
 
-import msgspec
 import numpy as np
 
 from incognita.containers.boxes import BoxTruth, Detections
@@ -30,6 +26,15 @@ from incognita.formats.coco_annotations import (
     load_truth,
     order_by_image,
     refusal,
+)
+from incognita.kernels.coco_json import (
+    AFTER_LIST,
+    BEFORE_LIST,
+    MALFORMED,
+    N_IDS,
+    N_VALUES,
+    SHORTEST_RECORD,
+    scan_results,
 )
 from incognita.shapes import Float, Int, Shaped
 
@@ -102,89 +107,80 @@ class ResultColumns(NamedTuple):
     confidence: Float[np.ndarray, "rows"]
 
 
-class _Result(msgspec.Struct, gc=False):
-    image_id: int
-    category_id: int
-    bbox: tuple[float, float, float, float]
-    score: float
-
-
-_KEYS = _Result.__struct_fields__
-_ROW = np.dtype(list(zip(_KEYS, ("i8", "i8", "4f8", "f8"), strict=True)))
-_QUOTES = 2 * len(_KEYS)  # of a record without other keys and without text
-_decode = msgspec.json.Decoder(list[_Result]).decode
-_CHUNK = 1 << 17  # bytes; larger chunks no longer fit the cache of the processor
-_ESCAPED_LETTER = re.compile(rb"\\u00[567]")  # may spell one of our keys
-# all records but the last; in a list inside a record this ends too early, which is noticed
-_WHOLE_RECORDS = re.compile(rb".*\}(?=\s*,\s*\{)", re.DOTALL)
+_CHUNK = 1 << 20  # bytes; more is not faster
+_ROWS_PER_CHUNK = _CHUNK // SHORTEST_RECORD + 1
+_N_HARD = 4096
 
 
 def decode_results(stream: BufferedIOBase) -> ResultColumns | None:
     """Decode a results list chunk by chunk; None if `json` has to look at it.
 
     The memory is that of the columns, 56 bytes per detection, and of a chunk. Left to `json` are
-    image ids that are text, NaN, and whatever is wrong and needs a sentence: msgspec neither names
-    the record nor notices repeated keys and broken text in values that are skipped.
+    image ids that are text, NaN, and whatever is wrong and needs a sentence.
     """
-    data = bytearray()
-    try:
-        for records in _lists(stream):
-            data += _as_rows(records).tobytes()
-    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, _RepeatedKeyError):
-        return None
-    rows = np.frombuffer(data, _ROW)
-    return ResultColumns(*(rows[key] for key in _KEYS))
+    scan = _Scan(stream)
+    while scan.read_chunk():
+        if not scan.take_records():
+            return None
+    return scan.columns if scan.is_complete else None
 
 
-class _RepeatedKeyError(Exception):
-    """A record may hold a key twice."""
+class _Scan:
+    """The state of one scan: a window on the file, and the columns read so far."""
 
+    def __init__(self, stream: BufferedIOBase) -> None:
+        self._stream = stream
+        self._window = np.zeros(_CHUNK + 1, np.uint8)  # one byte more for the 0 at the end
+        self._start = self._end = 0
+        self._state = BEFORE_LIST
+        self._ids = np.empty((_ROWS_PER_CHUNK, N_IDS), np.int64)
+        self._values = np.empty((_ROWS_PER_CHUNK, N_VALUES), np.float64)
+        self._hard = np.empty((_N_HARD, 4), np.int64)
+        self._n_rows = 0
 
-def _lists(stream: BufferedIOBase) -> Iterator[list[_Result]]:
-    """Yield the records of a list, those of about one chunk at a time."""
-    rest = stream.read(_CHUNK).lstrip()
-    if rest[:1] != b"[":
-        raise msgspec.DecodeError("not a list")
-    rest = rest[1:]
-    while more := stream.read(max(_CHUNK, len(rest))):
-        rest += more
-        if (whole := _WHOLE_RECORDS.match(rest)) is None:
-            continue
-        text = b"[" + whole[0] + b"]"
-        try:
-            records = _decode(text)
-        except msgspec.ValidationError:
-            raise
-        except msgspec.DecodeError:  # not the end of a record: try again with twice the text
-            continue
-        _check_skipped_values(text, len(records))
-        yield records
-        rest = rest[whole.end() :].lstrip()[1:]
-    text = b"[" + rest
-    records = _decode(text)
-    _check_skipped_values(text, len(records))
-    yield records
+    @property
+    def is_complete(self) -> bool:
+        return self._state == AFTER_LIST and self._start == self._end
 
+    @property
+    def columns(self) -> ResultColumns:
+        ids, values = self._ids[: self._n_rows], self._values[: self._n_rows]
+        return ResultColumns(ids[:, 0], ids[:, 1], values[:, :4], values[:, 4])
 
-def _check_skipped_values(text: bytes, n_records: int) -> None:
-    """Raise where a record might hold a key twice, or text that is not UTF-8."""
-    if text.count(b'"') == _QUOTES * n_records:  # every record has the four keys: nothing else
-        return
-    if not text.isascii():
-        text.decode()
-    counts = (text.count(f'"{key}"'.encode()) for key in _KEYS)
-    if _ESCAPED_LETTER.search(text) or any(count != n_records for count in counts):
-        raise _RepeatedKeyError
+    def read_chunk(self) -> bool:
+        """Move the window on; False at the end of the file."""
+        held = self._end - self._start
+        if held > len(self._window) // 2:  # one record fills the window
+            self._window = np.concatenate([self._window, np.zeros_like(self._window)])
+        self._window[:held] = self._window[self._start : self._end]
+        n_read = self._stream.readinto(self._window.data[held:-1])
+        self._start, self._end = 0, held + n_read
+        self._window[self._end] = 0
+        return n_read > 0
 
+    def take_records(self) -> bool:
+        """Read the whole records in the window; False if something there is not plain."""
+        while True:
+            before = self._start
+            self._make_room()
+            ids, values = self._ids[self._n_rows :], self._values[self._n_rows :]
+            self._state, self._start, n_rows, n_hard = scan_results(
+                self._window, before, self._end, self._state, ids, values, self._hard
+            )
+            if self._state == MALFORMED:
+                return False
+            for row, column, start, end in self._hard[:n_hard].tolist():
+                values[row, column] = float(self._window[start:end].tobytes())
+            self._n_rows += n_rows
+            if self._start in (before, self._end):
+                return True
 
-def _as_rows(records: list[_Result]) -> Shaped[np.ndarray, "rows"]:
-    n = len(records)
-    rows = np.empty(n, _ROW)
-    for key in ("image_id", "category_id", "score"):
-        rows[key] = np.fromiter(map(attrgetter(key), records), _ROW[key], n)
-    boxes = chain.from_iterable(map(attrgetter("bbox"), records))
-    rows["bbox"] = np.fromiter(boxes, np.float64, 4 * n).reshape(n, 4)
-    return rows
+    def _make_room(self) -> None:
+        """Let the columns grow in place: joining parts would need the memory twice."""
+        if self._n_rows + _ROWS_PER_CHUNK > len(self._ids):
+            n_rows = len(self._ids) * 9 // 8 + _ROWS_PER_CHUNK
+            self._ids.resize((n_rows, N_IDS), refcheck=False)
+            self._values.resize((n_rows, N_VALUES), refcheck=False)
 
 
 _NAMES = ("logits", "features")
