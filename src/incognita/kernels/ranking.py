@@ -15,7 +15,7 @@ import numba
 import numpy as np
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
-from incognita.shapes import Bool, Float, Float64
+from incognita.shapes import Bool, Float, Float64, Int
 
 # A recall this close below its target has reached it: sums of weights such as 0.1 are rounded, and
 # the threshold must not depend on that. Shares of up to 5e10 rows differ by more.
@@ -176,6 +176,14 @@ def split_scores(
     return unknown[:-1], known[:-1]
 
 
+@numba.njit(cache=True, nogil=True)
+def flip_negative(bits: Int[np.ndarray, "rows"], out: Int[np.ndarray, "rows"]) -> None:
+    """Turn the bits of floats into integers of the same order, or back."""
+    rest = bits.dtype.type(~np.uint64(0) >> np.uint64(65 - 8 * bits.itemsize))
+    for row in range(bits.size):
+        out[row] = bits[row] ^ (bits[row] >> (8 * bits.itemsize - 1) & rest)
+
+
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def sweep_scores(
     unknown: Float[np.ndarray, "unknown"], known: Float[np.ndarray, "known"], recall: float
@@ -186,16 +194,17 @@ def sweep_scores(
     sweep = _start(totals)
     i = n_unknown
     j = n_known
+    highest_unknown = unknown[i - 1]
+    highest_known = known[j - 1]
     while i > 0 or j > 0:
-        if j == 0 or (i > 0 and unknown[i - 1] >= known[j - 1]):
-            score = unknown[i - 1]
-        else:
-            score = known[j - 1]
-        while i > 0 and unknown[i - 1] == score:
-            i -= 1
-        while j > 0 and known[j - 1] == score:
-            j -= 1
-        sweep = _advance(sweep, totals, float(n_unknown - i), float(n_known - j))
+        score = max(highest_unknown, highest_known)
+        # by arithmetic: which class comes next is random, and a wrong guess of a branch is slow
+        i -= highest_unknown == score
+        j -= highest_known == score
+        highest_unknown = unknown[i - 1] if i > 0 else -np.inf
+        highest_known = known[j - 1] if j > 0 else -np.inf
+        if highest_unknown != score and highest_known != score:
+            sweep = _advance(sweep, totals, float(n_unknown - i), float(n_known - j))
     return _metrics(sweep, totals, recall)
 
 
