@@ -187,6 +187,8 @@ class Detections(_FlatBoxes):
             class and not a column of `logits`.
         source_index: The proposal, query, patch or anchor behind each box.
         head_index: Which of the detector's linear heads computed each row of logits.
+        covariance: The predicted variances of the four coordinates of each box, above 0, of a
+            probabilistic detector.
 
     >>> classes = Classes(("car", "unknown"))
     >>> found = Detections([7, 8], [0, 1, 1], [[0, 0, 4, 4]], [0.9], [0], classes)
@@ -206,6 +208,7 @@ class Detections(_FlatBoxes):
     background: Any = None
     source_index: Any = None
     head_index: Any = None
+    covariance: Any = None
 
     def __post_init__(self) -> None:
         self._freeze_boxes()
@@ -220,8 +223,21 @@ class Detections(_FlatBoxes):
             if getattr(self, name) is not None:
                 column = as_integers("Detections", name, getattr(self, name), np.int64)
                 self._freeze(**{name: column})
+        if self.covariance is not None:
+            self._freeze(covariance=as_rows("Detections", "covariance", self.covariance, 4))
+            check_finite("Detections", "covariance", self.covariance)
+            self._check_variances()
         self._check_lengths()
         check_finite("Detections", "confidence", self.confidence)
+
+    def _check_variances(self) -> None:
+        is_wrong = (self.covariance <= 0).any(axis=1)
+        if is_wrong.any():
+            row = int(is_wrong.argmax())
+            raise InvalidDataError(
+                f"Expected variances above 0 as covariance of Detections, got "
+                f"{self.covariance[row].tolist()} in row {row}."
+            )
 
     @classmethod
     def empty(cls, image_ids: Sequence[Any] | np.ndarray, classes: Classes) -> "Detections":

@@ -1,4 +1,4 @@
-"""Thresholds, and the policies that choose them.
+"""Thresholds with the policies that choose them, calibrators, and self-aware detection.
 
 >>> from incognita.decisions import KnownQuantile, score_policy
 >>> score_policy("quantile(share=0.99)") == KnownQuantile(share=0.99)
@@ -26,13 +26,48 @@ CONFIDENCE_POLICIES = Registry(
         "fixed": f"{_HERE}.confidence_thresholds:FixedConfidence",
     },
 )
+CALIBRATORS = Registry(
+    "calibrator",
+    {
+        "linear": f"{_HERE}.calibrators:Linear",
+        "histogram": f"{_HERE}.calibrators:Histogram",
+        "isotonic": f"{_HERE}.calibrators:Isotonic",
+        "temperature": f"{_HERE}.calibrators:Temperature",
+        "platt": f"{_HERE}.calibrators:Platt",
+        "none": f"{_HERE}.calibrators:NoCalibration",
+    },
+)
+BOX_UNCERTAINTIES = Registry(
+    "box uncertainty",
+    {
+        "confidence": f"{_HERE}.box_uncertainty:FromConfidence",
+        "entropy": f"{_HERE}.box_uncertainty:Entropy",
+        "mean-entropy": f"{_HERE}.box_uncertainty:MeanEntropy",
+        "max-class-entropy": f"{_HERE}.box_uncertainty:MaxClassEntropy",
+        "dempster-shafer": f"{_HERE}.box_uncertainty:DempsterShafer",
+        "determinant": f"{_HERE}.box_uncertainty:Determinant",
+        "trace": f"{_HERE}.box_uncertainty:Trace",
+        "gaussian-entropy": f"{_HERE}.box_uncertainty:GaussianEntropy",
+        "balanced": f"{_HERE}.box_uncertainty:Balanced",
+        "normalized": f"{_HERE}.box_uncertainty:Normalized",
+    },
+)
 __getattr__, __dir__, __all__ = attach(
     __name__,
     SCORE_POLICIES.exports()
     | CONFIDENCE_POLICIES.exports()
+    | CALIBRATORS.exports()
+    | BOX_UNCERTAINTIES.exports()
     | {
         ".thresholds": ["ConfidenceThreshold", "UnknownThreshold"],
-        ".parse": ["confidence_policy", "score_policy"],
+        ".parse": ["uncertainty_of", "calibrator_of", "confidence_policy", "score_policy"],
+        ".self_aware": [
+            "SelfAware",
+            "SelfAwareOutput",
+            "SelfAwareSettings",
+            "load_self_aware",
+            "save_self_aware",
+        ],
     },
 )
-__all__ += ["CONFIDENCE_POLICIES", "SCORE_POLICIES"]
+__all__ += ["BOX_UNCERTAINTIES", "CALIBRATORS", "CONFIDENCE_POLICIES", "SCORE_POLICIES"]

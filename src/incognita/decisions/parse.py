@@ -1,10 +1,15 @@
-"""Builds threshold policies from text, those of tau and those of t* kept apart."""
+"""Builds policies from text: for tau, for t* (kept apart), calibrators, box uncertainties."""
 
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from incognita.calls import Call, check_types, parse_call
-from incognita.decisions import CONFIDENCE_POLICIES, SCORE_POLICIES
+from incognita.decisions import (
+    BOX_UNCERTAINTIES,
+    CALIBRATORS,
+    CONFIDENCE_POLICIES,
+    SCORE_POLICIES,
+)
 from incognita.decisions.thresholds import ConfidencePolicy, Policy, ScorePolicy
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.registry import Registry
@@ -58,6 +63,32 @@ def confidence_policy(policy: str | int | float | Policy) -> ConfidencePolicy:
     return parsed
 
 
+def calibrator_of(calibrator: str | Policy) -> Any:
+    """Return the calibrator that a text describes.
+
+    >>> calibrator_of("histogram(n_bins=10)")
+    Histogram(n_bins=10)
+    """
+    return _named(calibrator, CALIBRATORS, "histogram(n_bins=10)")
+
+
+def uncertainty_of(uncertainty: str | Policy) -> Any:
+    """Return the uncertainty of a box that a text describes.
+
+    >>> uncertainty_of("dempster-shafer")
+    DempsterShafer()
+    """
+    return _named(uncertainty, BOX_UNCERTAINTIES, "entropy")
+
+
+def _named(policy: Any, registry: Registry, example: str) -> Any:
+    if isinstance(policy, Policy):
+        return policy
+    call = parse_call(str(policy), kind=registry.kind, example=example)
+    policy_class = registry.get(call.name)
+    return policy_class(**_parameters(call, policy_class))
+
+
 def _parse(policy: Any, kind: _Kind, other: _Kind) -> Any:
     """Build the policy of one kind; raise for one of the other kind."""
     if isinstance(policy, Policy):
@@ -74,7 +105,8 @@ def _parse(policy: Any, kind: _Kind, other: _Kind) -> Any:
     if name in other.registry.homes and name not in kind.registry.homes:
         raise _wrong_kind(name, kind, other)
     policy_class = kind.registry.get(name)
-    return policy_class(**_parameters(call, policy_class))
+    values = _parameters(call, policy_class)
+    return policy_class(**{parameter: _as_float(value) for parameter, value in values.items()})
 
 
 def _wrong_kind(name: str, kind: _Kind, other: _Kind) -> InvalidDataError:
@@ -99,7 +131,7 @@ def _as_float(value: str | int | float) -> float:
         return float("inf")
 
 
-def _parameters(call: Call, policy: Any) -> dict[str, float]:
+def _parameters(call: Call, policy: Any) -> dict[str, Any]:
     """Return the parameters by name; values without a name take the first free ones."""
     name, own = call.name, [field.name for field in fields(policy)]
     if len(call.arguments) > len(own):
@@ -117,4 +149,4 @@ def _parameters(call: Call, policy: Any) -> dict[str, float]:
         if field.default is MISSING and field.name not in values:
             raise InvalidDataError(f"{name} needs a {field.name}. Write {name}(0.5), or 0.5 alone.")
     check_types(name, policy, values)
-    return {parameter: _as_float(value) for parameter, value in values.items()}
+    return values

@@ -70,6 +70,7 @@ def image_uncertainty(
     kept = place < limit
     n = np.bincount(images[kept], minlength=detections.n_images)
     totals = np.bincount(images[kept], values[order][kept], minlength=detections.n_images)
+    totals = totals.astype(np.float64)  # without any box they are integers
     if aggregation is not Aggregation.SUM:
         np.divide(totals, n, out=totals, where=n > 0)
     return np.where(n > 0, totals, np.inf)

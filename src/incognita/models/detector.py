@@ -92,6 +92,7 @@ class ImageDetections(NamedTuple):
         source_index: The proposal, query, patch or anchor that produced the box.
         head_index: Which of `heads` computed the logits; zeros where there is one or none.
         rois: The box in fractions [0, 1] of the network's input, padding included.
+        covariance: The variances of the four coordinates, of a probabilistic detector.
     """
 
     xyxy: Float[Tensor, "boxes 4"]
@@ -103,6 +104,7 @@ class ImageDetections(NamedTuple):
     source_index: Int[Tensor, "boxes"]
     head_index: Int[Tensor, "boxes"]
     rois: Float[Tensor, "boxes 4"]
+    covariance: Float[Tensor, "boxes 4"] | None = None
 
 
 class DetectorForward(NamedTuple):

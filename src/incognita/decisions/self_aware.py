@@ -1,0 +1,365 @@
+r"""Self-aware detection: reject scenes that are not understood, calibrate what is detected.
+
+Oksuz et al., Towards building self-aware object detectors via reliable uncertainty quantification
+and calibration, CVPR 2023, algorithms A.1 and A.2. Fitted on detections on validation images, on
+copies of these images whose objects are painted over, and on the truth:
+
+1. u, the largest image uncertainty that is accepted, on all boxes of the detector (its top 100);
+2. v, the smallest confidence of a box that is kept, per class;
+3. one calibrator per class, on the boxes that v keeps.
+
+In use the rules are the same, and so is the code: an image is accepted if its uncertainty is at
+most u, a box is kept if its raw confidence is at least v, and then its confidence is calibrated.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from incognita.containers.boxes import BoxTruth, Detections
+from incognita.containers.classes import Role
+from incognita.decisions import BOX_UNCERTAINTIES
+from incognita.decisions.box_uncertainty import BoxUncertainty
+from incognita.decisions.calibrators import (
+    Calibrator,
+    ClassCalibrator,
+    ClassCalibrators,
+    State,
+)
+from incognita.decisions.parse import (
+    calibrator_of,
+    confidence_policy,
+    score_policy,
+    uncertainty_of,
+)
+from incognita.decisions.thresholds import ConfidenceThreshold, Policy, UnknownThreshold
+from incognita.errors import IncognitaError, InvalidDataError, MissingDataError
+from incognita.files import load_json, replacing, replacing_text
+from incognita.metrics.conventions import COCO
+from incognita.metrics.matching import match
+from incognita.metrics.self_awareness import Aggregation, image_uncertainty
+from incognita.shapes import Bool, Float64
+
+# stands for the infinite uncertainty of an image without a box, which policies refuse
+_WITHOUT_BOXES = float(np.finfo(np.float64).max)
+FORMAT = "incognita.self-aware.1"
+_TAU = 0.1  # the IoU of a true positive, in all of the paper
+
+
+class SelfAwareOutput(NamedTuple):
+    """What a self-aware detector says about each image.
+
+    `detections` has all images; a rejected one has no box, and confidences are calibrated.
+    """
+
+    accepted: Bool[np.ndarray, "images"]
+    detections: Detections
+    image_uncertainty: Float64[np.ndarray, "images"]
+
+
+@dataclass(frozen=True)
+class SelfAwareSettings:
+    """How a detector is made self-aware; the defaults are the paper's.
+
+    Args:
+        uncertainty: Of a box: `confidence`, `entropy`, `dempster-shafer`, `determinant`, …
+        aggregation: How those of an image's boxes are combined.
+        top: The number of most certain boxes that are averaged.
+        image_threshold: How u is chosen: `harmonic-mean` (against pseudo-unknown images),
+            `quantile(share=0.95)`, or a number.
+        confidence_threshold: How v is chosen: `lrp`, or a number.
+        calibrator: `linear`, `histogram`, `isotonic`, `temperature`, `platt` or `none`.
+        max_per_image: Maximum boxes of an image that count, the most confident ones.
+    """
+
+    uncertainty: str | BoxUncertainty = "confidence"
+    aggregation: Aggregation = Aggregation.TOP_MEAN
+    top: int = 3
+    image_threshold: str | float | Policy = "harmonic-mean"
+    confidence_threshold: str | float | Policy = "lrp"
+    calibrator: str | Calibrator = "linear"
+    max_per_image: int = 100
+
+
+@dataclass(frozen=True, eq=False)
+class SelfAware:
+    """The fitted rules; `apply` turns detections into a self-aware detector's.
+
+    Args:
+        uncertainty: Of a box.
+        aggregation: How those of an image's boxes are combined.
+        top: The number of most certain boxes that are averaged.
+        max_per_image: Maximum boxes of an image that count.
+        image_threshold: u; an image above it is rejected.
+        confidence_threshold: v of each class; a box below it is dropped.
+        calibrators: The map of each class.
+        metadata: What it was fitted on.
+    """
+
+    uncertainty: BoxUncertainty
+    aggregation: Aggregation
+    top: int
+    max_per_image: int
+    image_threshold: UnknownThreshold
+    confidence_threshold: ConfidenceThreshold
+    calibrators: ClassCalibrators
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        counts = self.calibrators.counts()
+        return (
+            f"SelfAware(u={self.image_threshold.value:.4g}, {len(self.calibrators.per_class)} "
+            f"classes, {counts['fitted']} calibrated)"
+        )
+
+    @property
+    def known_names(self) -> tuple[str, ...]:
+        """The classes it was fitted for."""
+        return self.confidence_threshold.known_names or ()
+
+    @classmethod
+    def fit(
+        cls,
+        detections: Detections,
+        truth: BoxTruth,
+        pseudo_unknown: Detections | None = None,
+        settings: SelfAwareSettings | None = None,
+    ) -> "SelfAware":
+        """Fit the rules on validation data, in the paper's order (algorithm A.1).
+
+        Args:
+            detections: On the validation images, with all boxes the detector returns.
+            truth: The annotated objects of these images.
+            pseudo_unknown: Detections on the copies of these images with painted-over objects;
+                needed where `image_threshold` compares with unknown images.
+            settings: The paper's by default.
+        """
+        settings = settings or SelfAwareSettings()
+        top = top_boxes(detections.for_images(truth.image_ids), settings.max_per_image)
+        uncertainty = uncertainty_of(settings.uncertainty).fit(top)
+        u = _fit_image_threshold(settings, uncertainty, top, truth, pseudo_unknown)
+        v = confidence_policy(settings.confidence_threshold).fit(top, truth)
+        kind = calibrator_of(settings.calibrator)
+        calibrators = _fit_calibrators(kind, keep_boxes(top, v), truth)
+        metadata = {
+            "n_images": truth.n_images,
+            "n_objects": len(truth),
+            "n_pseudo_unknown": 0 if pseudo_unknown is None else pseudo_unknown.n_images,
+        }
+        return cls(
+            uncertainty,
+            settings.aggregation,
+            settings.top,
+            settings.max_per_image,
+            u,
+            v,
+            calibrators,
+            metadata,
+        )
+
+    def apply(self, detections: Detections) -> SelfAwareOutput:
+        """Accept or reject each image; keep and calibrate the boxes of the accepted ones."""
+        uncertainty = self.image_uncertainty(detections)
+        accepted = ~self.image_threshold.is_unknown(uncertainty)
+        kept = keep_boxes(top_boxes(detections, self.max_per_image), self.confidence_threshold)
+        kept = kept[accepted[kept.image_index]]
+        labels = kept.classes.labels[kept.class_ids]
+        calibrated = self.calibrators.apply(kept.confidence, labels)
+        return SelfAwareOutput(accepted, replace(kept, confidence=calibrated), uncertainty)
+
+    def image_uncertainty(self, detections: Detections) -> Float64[np.ndarray, "images"]:
+        """Compute the uncertainty of each image from all of its boxes, also those below v."""
+        return _of_images(
+            detections, self.uncertainty, self.aggregation, self.top, self.max_per_image
+        )
+
+
+def save_self_aware(fitted: SelfAware, path: str | PathLike[str]) -> None:
+    """Save the rules as JSON, and their arrays as safetensors beside it; no code is inside.
+
+    Args:
+        fitted: The rules.
+        path: A file that ends in `.json`; the arrays get the same name with `.safetensors`.
+    """
+    from safetensors.numpy import save_file
+
+    path = _json_path(path)
+    arrays = {"confidence_threshold": fitted.confidence_threshold.per_class}
+    for k, calibrator in enumerate(fitted.calibrators.per_class):
+        arrays |= {f"calibrator.{k}.{name}": a for name, a in calibrator.parameters.items()}
+    with replacing(path.with_suffix(".safetensors")) as unfinished:
+        save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, unfinished)
+    with replacing_text(path) as file:
+        json.dump(_describe(fitted), file, indent=1)
+
+
+def load_self_aware(path: str | PathLike[str]) -> SelfAware:
+    """Load rules that `save_self_aware` wrote; they decide as the saved ones."""
+    path = _json_path(path)
+    document = load_json(path)
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        found = document.get("format") if isinstance(document, dict) else type(document).__name__
+        raise InvalidDataError(
+            f"Expected rules of the format {FORMAT!r} in {path}, got {found!r:.80}. Fit them again."
+        )
+    arrays = _load_arrays(path.with_suffix(".safetensors"))
+    try:
+        return _rebuild(document, arrays)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        if isinstance(error, IncognitaError):
+            raise
+        raise InvalidDataError(f"{path} is incomplete ({error!r:.80}). Fit it again.") from error
+
+
+def _json_path(path: str | PathLike[str]) -> Path:
+    if Path(path).suffix != ".json":
+        raise InvalidDataError(f"Expected a file that ends in .json, got {path}.")
+    return Path(path)
+
+
+def _load_arrays(path: Path) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    if not path.is_file():
+        raise MissingDataError(f"There is no file at {path}, which holds the arrays of the rules.")
+    try:
+        return dict(load_file(path))
+    except (SafetensorError, TypeError, KeyError) as error:
+        raise InvalidDataError(f"{path} is not safetensors: {error}. Fit it again.") from error
+
+
+def _describe(fitted: SelfAware) -> dict[str, Any]:
+    v = fitted.confidence_threshold
+    states = [
+        {"class": name, "state": str(calibrator.state), "n_detections": calibrator.n_detections}
+        for name, calibrator in zip(fitted.known_names, fitted.calibrators.per_class, strict=True)
+    ]
+    return {
+        "format": FORMAT,
+        "uncertainty": {"kind": fitted.uncertainty.name, **asdict(fitted.uncertainty)},  # type: ignore[call-overload]
+        "aggregation": fitted.aggregation.value,
+        "top": fitted.top,
+        "max_per_image": fitted.max_per_image,
+        "image_threshold": asdict(fitted.image_threshold),
+        "confidence_threshold": {
+            "policy": v.policy,
+            "other_classes": v.other_classes,
+            "metadata": v.metadata,
+        },
+        "calibrator": str(fitted.calibrators.kind),
+        "classes": states,
+        "metadata": fitted.metadata,
+    }
+
+
+def _rebuild(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> SelfAware:
+    parameters = dict(document["uncertainty"])
+    uncertainty = BOX_UNCERTAINTIES.get(parameters.pop("kind"))(
+        **{name: tuple(v) if isinstance(v, list) else v for name, v in parameters.items()}
+    )
+    names = tuple(entry["class"] for entry in document["classes"])
+    v = document["confidence_threshold"]
+    per_class = arrays["confidence_threshold"]
+    threshold = ConfidenceThreshold(
+        per_class, v["policy"], v["metadata"], names, v["other_classes"]
+    )
+    calibrators = tuple(
+        ClassCalibrator(
+            State(entry["state"]), int(entry["n_detections"]), _parameters_of(k, arrays)
+        )
+        for k, entry in enumerate(document["classes"])
+    )
+    return SelfAware(
+        uncertainty,
+        Aggregation(document["aggregation"]),
+        int(document["top"]),
+        int(document["max_per_image"]),
+        UnknownThreshold(**document["image_threshold"]),
+        threshold,
+        ClassCalibrators(calibrator_of(document["calibrator"]), calibrators),
+        document["metadata"],
+    )
+
+
+def _parameters_of(k: int, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    prefix = f"calibrator.{k}."
+    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+
+
+def top_boxes(detections: Detections, n: int) -> Detections:
+    """Keep the n most confident boxes of each image; of equal ones the first.
+
+    >>> from incognita.containers.classes import Classes
+    >>> boxes = np.tile([0.0, 0.0, 1.0, 1.0], (3, 1))
+    >>> found = Detections([1], [0, 3], boxes, [0.2, 0.9, 0.5], [0, 0, 0], Classes(("car",)))
+    >>> top_boxes(found, 2).confidence.tolist()
+    [0.9, 0.5]
+    """
+    if n < 1:
+        raise InvalidDataError(f"Expected at least 1 box per image, got {n}.")
+    if not len(detections) or np.diff(detections.offsets).max() <= n:
+        return detections
+    images = detections.image_index
+    order = np.lexsort((-detections.confidence, images))
+    is_top = np.empty(len(detections), np.bool_)
+    is_top[order] = np.arange(len(order)) - detections.offsets[images] < n
+    return detections[is_top]
+
+
+def keep_boxes(detections: Detections, threshold: ConfidenceThreshold) -> Detections:
+    """Keep the boxes with at least the confidence of their class: the rule of fit and of use."""
+    return detections[threshold.keep(detections)]
+
+
+def _fit_image_threshold(
+    settings: SelfAwareSettings,
+    uncertainty: BoxUncertainty,
+    detections: Detections,
+    truth: BoxTruth,
+    pseudo_unknown: Detections | None,
+) -> UnknownThreshold:
+    how = uncertainty, settings.aggregation, settings.top, settings.max_per_image
+    has_objects = np.zeros(truth.n_images, np.bool_)
+    has_objects[truth.image_index[truth.has_role(Role.KNOWN)]] = True
+    if not has_objects.any():
+        raise InvalidDataError(
+            f"Expected known objects in the {truth.n_images} validation images, got none. Pass "
+            f"annotated images."
+        )
+    known = _of_images(detections, *how)[has_objects]
+    unknown = None if pseudo_unknown is None else _of_images(pseudo_unknown, *how)
+    threshold = score_policy(settings.image_threshold).fit(known, unknown)
+    if threshold.value == _WITHOUT_BOXES:
+        n_empty = int((known == _WITHOUT_BOXES).sum())
+        raise InvalidDataError(
+            f"{n_empty} of {len(known)} validation images with objects have no box, so that "
+            f"{threshold.policy} would accept every image. Lower the score threshold of the "
+            f"detector."
+        )
+    return threshold
+
+
+def _of_images(
+    detections: Detections,
+    uncertainty: BoxUncertainty,
+    aggregation: Aggregation,
+    top: int,
+    max_per_image: int,
+) -> Float64[np.ndarray, "images"]:
+    boxes = top_boxes(detections, max_per_image)
+    values = image_uncertainty(boxes, uncertainty.of(boxes), aggregation=aggregation, top=top)
+    return np.asarray(np.minimum(values, _WITHOUT_BOXES))
+
+
+def _fit_calibrators(kind: Calibrator, kept: Detections, truth: BoxTruth) -> ClassCalibrators:
+    table = match(kept, truth, convention=COCO, thresholds=(_TAU,))
+    n_known = truth.classes.n_known
+    counted = ~table.is_ignored() & (table.detection_labels < n_known)
+    quality = np.where(table.is_true_positive(), table.iou, 0.0)[counted]
+    labels = table.detection_labels[counted]
+    return ClassCalibrators.fit(kind, kept.confidence[counted], quality, labels, n_known)

@@ -1,0 +1,93 @@
+"""Self-aware detection, box by box: SAOD algorithms A.1 and A.2, appendix C.2.1 and C.3."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tests.oracles.awareness import image_uncertainty
+from tests.oracles.calibration import target_of
+from tests.oracles.matching import match
+from tests.oracles.scenes import Detection, Scene
+from tests.oracles.thresholds import best_harmonic_mean, lrp_thresholds
+
+
+def entropy(probabilities: Sequence[float]) -> float:
+    """Compute the entropy of a categorical distribution (eq. A.6)."""
+    return -math.fsum(p * math.log(p) for p in probabilities if p > 0)
+
+
+def softmax(logits: Sequence[float]) -> list[float]:
+    top = max(logits)
+    weights = [math.exp(logit - top) for logit in logits]
+    return [weight / math.fsum(weights) for weight in weights]
+
+
+def sigmoid_entropy(logit: float) -> float:
+    """Compute the entropy of one Bernoulli variable (one term of eq. A.17)."""
+    p = 1 / (1 + math.exp(-logit))
+    return entropy([p, 1 - p])
+
+
+def dempster_shafer(logits: Sequence[float]) -> float:
+    """Compute C / (C + sum of exp) over all C logits (eq. A.7, A.8)."""
+    return len(logits) / (len(logits) + math.fsum(map(math.exp, logits)))
+
+
+def gaussian_entropy(variances: Sequence[float]) -> float:
+    """Compute the entropy of a Gaussian in four dimensions (eq. A.12)."""
+    return 2 + 2 * math.log(2 * math.pi) + math.log(math.prod(variances)) / 2
+
+
+@dataclass(frozen=True)
+class Rules:
+    u: float
+    v: list[float]
+    lines: list[tuple[float, float]]  # intercept and slope; (0, 1) for a class without detections
+
+
+def fit(scene: Scene, pseudo_unknown: Scene) -> Rules:
+    """Follow algorithm A.1 with the paper's choices and a slope that is not negative."""
+    with_objects = {truth.image for truth in scene.truths if not truth.unknown}
+    known = [g for image, g in enumerate(uncertainties(scene)) if image in with_objects]
+    u, _ = best_harmonic_mean(known, uncertainties(pseudo_unknown))
+    v = lrp_thresholds(scene, 0.1)
+    kept = replace(scene, detections=[d for d in scene.detections if is_kept(scene, v, d)])
+    return Rules(u, v, [line_of(kept, label) for label in scene.known_labels])
+
+
+def uncertainties(scene: Scene) -> list[float]:
+    """List the mean of the three smallest 1 - confidence of each image."""
+    by_image = [[] for _ in range(scene.n_images)]
+    for detection in scene.detections:
+        by_image[detection.image].append(1 - detection.score)
+    return [image_uncertainty(values, "top", 3) for values in by_image]
+
+
+def is_kept(scene: Scene, v: list[float], detection: Detection) -> bool:
+    return detection.score >= v[scene.known_labels.index(detection.label)]
+
+
+def line_of(kept: Scene, label: str) -> tuple[float, float]:
+    """Fit target = intercept + slope * confidence by least squares, the slope not negative."""
+    counted = match(kept, "coco", 0.1, label).counted
+    scores, targets = [each.score for each in counted], [target_of(each) for each in counted]
+    if not counted:
+        return 0.0, 1.0
+    if len(set(scores)) == 1:
+        return statistics.fmean(targets), 0.0
+    line = statistics.linear_regression(scores, targets)
+    if line.slope <= 0:
+        return statistics.fmean(targets), 0.0
+    return line.intercept, line.slope
+
+
+def use(scene: Scene, rules: Rules) -> tuple[list[bool], list[tuple[Detection, float]]]:
+    """Follow algorithm A.2: which images are accepted, and the kept boxes with their confidence."""
+    accepted = [g <= rules.u for g in uncertainties(scene)]
+    boxes = []
+    for detection in scene.detections:
+        if accepted[detection.image] and is_kept(scene, rules.v, detection):
+            intercept, slope = rules.lines[scene.known_labels.index(detection.label)]
+            boxes.append((detection, min(1.0, max(0.0, intercept + slope * detection.score))))
+    return accepted, boxes
