@@ -101,6 +101,8 @@ COLUMN_METRICS: dict[str, MetricInfo] = {
     "ece": MetricInfo("ECE", _DOWN, "calibration", "confidence against accuracy"),
     "brier_score": MetricInfo("Brier", _DOWN, "calibration", "squared distance from the truth"),
     "balanced_accuracy": MetricInfo("BA", _UP, "self-awareness", "known accepted, unknown not"),
+    "known_accepted": MetricInfo("TPR", _UP, "self-awareness", "known images accepted"),
+    "unknown_rejected": MetricInfo("TNR", _UP, "self-awareness", "unknown images rejected"),
     "in_distribution_quality": MetricInfo("IDQ", _UP, "self-awareness", "accurate and calibrated"),
     "detection_awareness_quality": MetricInfo("DAQ", _UP, "self-awareness", "BA, IDQ, shifted IDQ"),
 }
