@@ -15,7 +15,13 @@ from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest, evaluate_self_aware
 from incognita.metrics.self_awareness import detection_awareness_quality, in_distribution_quality
 
-KIND = {"n_images": 24, "n_known": 3, "with_ties": False, "with_crowd": False}
+KIND = {
+    "n_images": 24,
+    "n_known": 3,
+    "with_ties": False,
+    "with_crowd": False,
+    "with_difficult": False,  # COCO, which the paper evaluates by, knows no difficult objects
+}
 SEVERITIES = ("1", "3", "5")
 
 
