@@ -566,9 +566,9 @@ def test_a_sidecar_follows_its_boxes(tmp_path: Path, truth: CocoTruth) -> None:
         ),
         (
             {"logit": np.zeros((3, 4), np.float32)},
-            " holds ['logit'], but logits, features or both are expected; rename them.",
+            " holds ['logit'], but some of logits, features, background, covariance are expected; rename them.",
         ),
-        ({}, " holds [], but logits, features or both are expected; rename them."),
+        ({}, " holds [], but some of logits, features, background, covariance are expected; rename them."),
         (
             {"features": np.zeros(3, np.float32)},
             ": features must be floats in rows and columns, but they are float32 of shape [3].",

@@ -15,6 +15,7 @@ from incognita.cli.data import data_app
 from incognita.cli.demo import demo_command
 from incognita.cli.list import list_command
 from incognita.cli.run import run_command
+from incognita.cli.selfaware import selfaware_app
 from incognita.errors import IncognitaError, MissingDataError
 
 app = typer.Typer(
@@ -30,6 +31,7 @@ app.command("run")(run_command)
 app.command("list")(list_command)
 app.add_typer(data_app, name="data")
 app.add_typer(build_app, name="build")
+app.add_typer(selfaware_app, name="selfaware")
 
 
 @app.callback(invoke_without_command=True)

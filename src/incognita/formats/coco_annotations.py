@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -328,6 +328,15 @@ class CocoTruth:
 
     def __repr__(self) -> str:
         return f"CocoTruth({self.boxes!r}, {len(self.categories)} categories, {self.source!r})"
+
+    def for_images_of(self, path: str | PathLike[str]) -> "CocoTruth":
+        """Return the same categories for the images of another file, without objects.
+
+        For images without any known object: what else they show does not matter.
+        """
+        image_ids = np.sort(read_image_ids(load_tables(Path(path)).images))
+        boxes = BoxTruth.empty(image_ids, self.boxes.classes)
+        return replace(self, boxes=boxes, source=f"{path} or {self.source}")
 
 
 class CocoTables(NamedTuple):

@@ -183,11 +183,15 @@ class _Scan:
             self._values.resize((n_rows, N_VALUES), refcheck=False)
 
 
-_NAMES = ("logits", "features")
+_NAMES = ("logits", "features", "background", "covariance")
 
 
 def load_sidecar(path: Path, n_rows: int) -> dict[str, Shaped[np.ndarray, "rows _"]]:
-    """Load `logits` [rows, classes] and `features` [rows, d], or one of them."""
+    """Load `logits` [rows, classes], `features` [rows, d], or other columns of the boxes.
+
+    `background` [rows, 1] is the logit of background, `covariance` [rows, 4] the variances of the
+    coordinates.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -202,12 +206,21 @@ def load_sidecar(path: Path, n_rows: int) -> dict[str, Shaped[np.ndarray, "rows 
         ) from error
     if not arrays or set(arrays) - set(_NAMES):
         raise InvalidDataError(
-            f"{path} holds {sorted(arrays)}, but logits, features or both are expected; rename "
+            f"{path} holds {sorted(arrays)}, but some of {', '.join(_NAMES)} are expected; rename "
             f"them."
         )
     for name, values in arrays.items():
         _check(path, name, values, n_rows)
+    _check_width(path, arrays)
     return arrays
+
+
+def _check_width(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    for name, width in (("background", 1), ("covariance", 4)):
+        if name in arrays and arrays[name].shape[1] != width:
+            raise InvalidDataError(
+                f"Expected {width} columns of {name} in {path}, got {arrays[name].shape[1]}."
+            )
 
 
 def save_sidecar(path: Path, arrays: Mapping[str, Shaped[np.ndarray, "rows _"]]) -> None:
@@ -251,8 +264,8 @@ def load_detections(
         path: A list of `{"image_id", "category_id", "bbox", "score"}`, which may be empty, or an
             object that holds such a list as `results` or `annotations`.
         truth: What the image and category ids refer to.
-        sidecar: A safetensors file with `logits` and `features`, or one of them; one row per
-            record of the list.
+        sidecar: A safetensors file with `logits`, `features`, `background`, `covariance` or
+            some of them; one row per record of the list.
 
     Raises:
         InvalidDataError: A record is wrong; the sentence names it, counted from 0.
@@ -280,6 +293,8 @@ def load_detections(
         sizes=xywh[:, 2:],
         logits=arrays.get("logits"),
         features=arrays.get("features"),
+        background=arrays["background"][:, 0] if "background" in arrays else None,
+        covariance=arrays.get("covariance"),
     )
 
 
@@ -310,8 +325,12 @@ def save_detections(
         categories: Class id of each category id, as in `CocoTruth.categories`.
         sidecar: A safetensors file for the logits and features; needed if there are any.
     """
-    kept = {"logits": detections.logits, "features": detections.features}
-    arrays = {name: array for name, array in kept.items() if array is not None}
+    kept = {name: getattr(detections, name) for name in _NAMES}
+    arrays = {
+        name: array if array.ndim == 2 else array[:, None]
+        for name, array in kept.items()
+        if array is not None
+    }
     if bool(arrays) != (sidecar is not None):
         state = f"have {' and '.join(arrays)}" if arrays else "have neither logits nor features"
         advice = "name a sidecar file for them" if arrays else "name no sidecar file"

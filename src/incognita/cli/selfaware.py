@@ -1,0 +1,255 @@
+"""`incognita selfaware`: make a detector self-aware, use it and judge it, from COCO JSON files."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from incognita.cli._terminal import progress_on_stderr
+
+if TYPE_CHECKING:
+    from incognita.formats.coco_annotations import CocoTruth
+
+selfaware_app = typer.Typer(
+    help="Reject scenes a detector does not understand, and calibrate its boxes.",
+    no_args_is_help=True,
+)
+
+Rules = Annotated[Path, typer.Argument(help="Rules that `selfaware fit` wrote (.json).")]
+Truth = Annotated[Path, typer.Option(help="COCO annotation file of the images.")]
+Found = Annotated[Path, typer.Option(help="COCO results file: all boxes of the detector.")]
+Known = Annotated[
+    str | None,
+    typer.Option(help="Known classes, separated by commas; every other category is unknown."),
+]
+Pseudo = Annotated[
+    Path | None,
+    typer.Option(help="COCO results file of the same images with painted-over objects."),
+]
+Sidecar = Annotated[
+    Path | None,
+    typer.Option(help="Logits, background and covariance of the boxes (.safetensors)."),
+]
+PseudoSidecar = Annotated[
+    Path | None, typer.Option(help="The same of the images with painted-over objects.")
+]
+Uncertainty = Annotated[
+    str, typer.Option(help="Of a box: confidence, entropy, dempster-shafer, determinant, …")
+]
+ImageThreshold = Annotated[
+    str, typer.Option(help="How u is chosen: harmonic-mean, quantile(share=0.95), or a number.")
+]
+ConfidenceThreshold = Annotated[
+    str, typer.Option(help="How the confidence of a kept box is chosen: lrp, f1, or a number.")
+]
+Calibrator = Annotated[
+    str, typer.Option(help="linear, histogram, isotonic, temperature, platt or none.")
+]
+Out = Annotated[Path, typer.Option(help="The file to write.")]
+Decisions = Annotated[
+    Path | None, typer.Option(help="Also write the decision on every image to this JSON file.")
+]
+Shifted = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME=dets.json, detections on changed copies of the images; repeat."),
+]
+Free = Annotated[
+    list[str] | None,
+    typer.Option(help="A shifted set whose images may be rejected without penalty; repeat."),
+]
+Unknown = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME=images.json,dets.json, images without known objects; repeat."),
+]
+Convention = Annotated[str, typer.Option(help="paper, or saod for the public code's edge cases.")]
+Resamples = Annotated[
+    int, typer.Option(min=0, max=10_000, help="Bootstrap replicates; 0 for no intervals.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@selfaware_app.command("fit")
+def fit_command(
+    truth: Truth,
+    detections: Found,
+    out: Out,
+    pseudo_unknown: Pseudo = None,
+    known: Known = None,
+    sidecar: Sidecar = None,
+    pseudo_sidecar: PseudoSidecar = None,
+    uncertainty: Uncertainty = "confidence",
+    image_threshold: ImageThreshold = "harmonic-mean",
+    confidence_threshold: ConfidenceThreshold = "lrp",
+    calibrator: Calibrator = "linear",
+) -> None:
+    """Choose the thresholds and calibrators on validation images.
+
+    Example: incognita selfaware fit --truth val.json --detections val-dets.json
+    --pseudo-unknown painted-dets.json --out rules.json
+    """
+    from incognita.decisions import SelfAware, SelfAwareSettings, save_self_aware
+    from incognita.formats.coco_results import load_detections
+
+    with progress_on_stderr(first="reading") as (on_step, _):
+        annotated = _load_truth(truth, known)
+        found = load_detections(detections, annotated, sidecar=sidecar)
+        painted = None
+        if pseudo_unknown is not None:
+            painted = load_detections(pseudo_unknown, annotated, sidecar=pseudo_sidecar)
+        on_step("fitting")
+        settings = SelfAwareSettings(
+            uncertainty=uncertainty,
+            image_threshold=image_threshold,
+            confidence_threshold=confidence_threshold,
+            calibrator=calibrator,
+        )
+        fitted = SelfAware.fit(found, annotated.boxes, painted, settings)
+        save_self_aware(fitted, out)
+    _show_rules(fitted, out)
+
+
+@selfaware_app.command("apply")
+def apply_command(
+    rules: Rules,
+    truth: Truth,
+    detections: Found,
+    out: Out,
+    known: Known = None,
+    sidecar: Sidecar = None,
+    decisions: Decisions = None,
+) -> None:
+    """Keep and calibrate the boxes of accepted images.
+
+    Example: incognita selfaware apply rules.json --truth images.json --detections dets.json
+    --out calibrated.json
+    """
+    from incognita.decisions import load_self_aware
+    from incognita.files import replacing_text
+    from incognita.formats.coco_results import load_detections, save_detections
+
+    fitted = load_self_aware(rules)
+    annotated = _load_truth(truth, known or ",".join(fitted.known_names))
+    output = fitted.apply(load_detections(detections, annotated, sidecar=sidecar))
+    bare = _without_columns(output.detections)
+    save_detections(bare, out, categories=annotated.categories)
+    if decisions is not None:
+        with replacing_text(decisions) as file:
+            json.dump(_decisions(output), file, indent=1)
+    n, n_accepted = len(output.accepted), int(output.accepted.sum())
+    sys.stdout.write(
+        f"{n_accepted} of {n} images accepted, {len(output.detections)} boxes kept: {out}\n"
+    )
+
+
+@selfaware_app.command("evaluate")
+def evaluate_command(
+    rules: Rules,
+    truth: Truth,
+    detections: Found,
+    shifted: Shifted = None,
+    free: Free = None,
+    unknown: Unknown = None,
+    known: Known = None,
+    convention: Convention = "paper",
+    resamples: Resamples = 200,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    out: Annotated[Path | None, typer.Option(help="Also save the results to this file.")] = None,
+) -> None:
+    """Measure DAQ and all it is made of.
+
+    Example: incognita selfaware evaluate rules.json --truth test.json --detections dets.json
+    --shifted 1=c1.json --shifted 3=c3.json --shifted 5=c5.json --free 5
+    --unknown svhn=svhn.json,svhn-dets.json
+    """
+    from incognita.decisions import load_self_aware
+    from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest, evaluate_self_aware
+    from incognita.formats.coco_results import load_detections
+    from incognita.results.export import as_json_text
+
+    fitted = load_self_aware(rules)
+    with progress_on_stderr(first="reading", log_steps=True) as (on_step, _):
+        annotated = _load_truth(truth, known or ",".join(fitted.known_names))
+        changed = {
+            name: AnnotatedSet(load_detections(path, annotated), annotated.boxes)
+            for name, (path,) in _named_paths("--shifted", shifted or [], 1).items()
+        }
+        others = {
+            name: load_detections(found, annotated.for_images_of(images))
+            for name, (images, found) in _named_paths("--unknown", unknown or [], 2).items()
+        }
+        test = SelfAwareTest(
+            AnnotatedSet(load_detections(detections, annotated), annotated.boxes),
+            changed,
+            frozenset(free or ()),
+            others,
+        )
+        on_step("measuring")
+        report = evaluate_self_aware(
+            fitted, test, convention=convention, n_resamples=resamples, seed=seed
+        )
+    if out is not None:
+        report.save(out)
+    sys.stdout.write(as_json_text(report) if as_json else str(report))
+
+
+def _load_truth(path: Path, known: str | None) -> "CocoTruth":
+    from incognita.formats.coco_annotations import load_truth
+
+    names = None if known is None else [name.strip() for name in known.split(",") if name.strip()]
+    return load_truth(path, known=names)
+
+
+def _named_paths(option: str, given: list[str], n: int) -> dict[str, list[Path]]:
+    """Read NAME=a.json or NAME=a.json,b.json, once per name."""
+    from incognita.errors import InvalidDataError
+
+    found: dict[str, list[Path]] = {}
+    for text in given:
+        name, _, paths = text.partition("=")
+        parts = [Path(path) for path in paths.split(",") if path]
+        if not name or len(parts) != n or name in found:
+            form = "NAME=" + ",".join(["images.json", "dets.json"][2 - n :])
+            raise InvalidDataError(
+                f"Expected {option} {form} with a name of its own, got {text!r:.80}."
+            )
+        found[name] = parts
+    return found
+
+
+def _without_columns(detections: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(detections, logits=None, features=None, background=None, covariance=None)
+
+
+def _decisions(output: Any) -> list[dict[str, Any]]:
+    columns = zip(
+        output.detections.image_ids.tolist(),
+        output.accepted.tolist(),
+        output.image_uncertainty.tolist(),
+        strict=True,
+    )
+    return [
+        {"image_id": image_id, "accepted": accepted, "uncertainty": uncertainty}
+        for image_id, accepted, uncertainty in columns
+    ]
+
+
+def _show_rules(fitted: Any, out: Path) -> None:
+    counts = fitted.calibrators.counts()
+    u = fitted.image_threshold
+    accepted = u.metadata.get("known_accepted")
+    share = "" if accepted is None else f" ({100 * accepted:.1f} % of validation images)"
+    sys.stdout.write(
+        f"Images are accepted up to an uncertainty of {u.value:.4g}{share}.\n"
+        f"Classes: {counts['fitted']} calibrated, {counts['constant']} constant, "
+        f"{counts['identity']} without boxes.\n"
+        f"Rules: {out}\n"
+    )
+    if without := fitted.confidence_threshold.metadata.get("without_threshold"):
+        names = ", ".join(without[:5]) + (", …" if len(without) > 5 else "")
+        sys.stdout.write(f"note: no box is kept of {len(without)} classes: {names}.\n")

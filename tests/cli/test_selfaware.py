@@ -1,0 +1,126 @@
+"""`incognita selfaware` from files, against the same steps in memory."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.oracles.scenes import random_scene, to_coco, to_containers
+from typer.testing import CliRunner
+
+from incognita.cli.app import app
+from incognita.decisions import SelfAware, load_self_aware
+from incognita.errors import InvalidDataError, MissingDataError
+from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest, evaluate_self_aware
+
+KNOWN = "known0,known1,known2"
+
+
+def scene_of(seed: int, *, dim: float = 1.0):
+    scene = random_scene(np.random.default_rng(seed), n_images=24, with_ties=False)
+    kept = [d for d in scene.detections if d.label in scene.known_labels]
+    return replace(scene, detections=[replace(d, score=d.score * dim) for d in kept])
+
+
+SCENES = {
+    "val": scene_of(0),
+    "painted": scene_of(0, dim=0.4),
+    "test": scene_of(1),
+    "c1": scene_of(1, dim=0.9),
+    "c5": scene_of(1, dim=0.6),
+    "other": scene_of(9, dim=0.5),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name, scene in SCENES.items():
+        truth, results = to_coco(scene)
+        (tmp_path / f"{name}.json").write_text(json.dumps(truth))
+        (tmp_path / f"{name}-dets.json").write_text(json.dumps(results))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["selfaware", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def fit() -> str:
+    return run(
+        "fit", "--truth", "val.json", "--detections", "val-dets.json", "--known", KNOWN,
+        "--pseudo-unknown", "painted-dets.json", "--out", "rules.json",
+    )  # fmt: skip
+
+
+def in_memory() -> SelfAware:
+    found, truth = to_containers(SCENES["val"])
+    return SelfAware.fit(found, truth, to_containers(SCENES["painted"])[0])
+
+
+def test_fit_from_files_is_fit_in_memory(folder) -> None:
+    printed = fit()
+    assert "Images are accepted up to an uncertainty of" in printed
+    loaded, expected = load_self_aware(folder / "rules.json"), in_memory()
+    assert loaded.image_threshold.value == expected.image_threshold.value
+    assert (
+        loaded.confidence_threshold.per_class.tolist()
+        == expected.confidence_threshold.per_class.tolist()
+    )
+
+
+def test_evaluate_from_files_is_evaluate_in_memory(folder) -> None:
+    fit()
+    printed = run(
+        "evaluate", "rules.json", "--truth", "test.json", "--detections", "test-dets.json",
+        "--shifted", "1=c1-dets.json", "--shifted", "5=c5-dets.json", "--free", "5",
+        "--unknown", "other=other.json,other-dets.json", "--resamples", "0", "--json",
+        "--out", "report.csv",
+    )  # fmt: skip
+    sets = {name: AnnotatedSet(*to_containers(SCENES[name])) for name in ("test", "c1", "c5")}
+    shifted = {"1": sets["c1"], "5": sets["c5"]}
+    unknown = {"other": to_containers(SCENES["other"])[0]}
+    test = SelfAwareTest(sets["test"], shifted, frozenset({"5"}), unknown)
+    expected = evaluate_self_aware(in_memory(), test, n_resamples=0)
+    measured = {(r["split"], r["metric"]): r["value"] for r in json.loads(printed)["results"]}
+    assert len(measured) == len(expected.results)
+    for result in expected.results:
+        assert measured[result.split, result.metric] == pytest.approx(result.value, abs=1e-12)
+    assert (folder / "report.csv").read_text().count("\n") == len(expected.results) + 1
+
+
+def test_apply_writes_boxes_and_decisions(folder) -> None:
+    fit()
+    printed = run(
+        "apply", "rules.json", "--truth", "test.json", "--detections", "test-dets.json",
+        "--out", "calibrated.json", "--decisions", "decisions.json",
+    )  # fmt: skip
+    output = in_memory().apply(to_containers(SCENES["test"])[0])
+    decisions = json.loads((folder / "decisions.json").read_text())
+    assert [entry["accepted"] for entry in decisions] == output.accepted.tolist()
+    boxes = json.loads((folder / "calibrated.json").read_text())
+    scores = sorted(box["score"] for box in boxes)
+    assert scores == pytest.approx(sorted(output.detections.confidence.tolist()))
+    assert f"{int(output.accepted.sum())} of 24 images accepted" in printed
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--shifted", "c1-dets.json"),
+        ("--unknown", "other=other.json"),
+        ("--unknown", "=other.json,other-dets.json"),
+    ],
+)
+def test_a_set_without_its_parts_is_refused(folder, option, value) -> None:
+    fit()
+    with pytest.raises(InvalidDataError, match=f"Expected {option} NAME="):
+        run("evaluate", "rules.json", "--truth", "test.json", "--detections", "test-dets.json",
+            option, value)  # fmt: skip
+
+
+def test_missing_files_are_named(folder) -> None:
+    with pytest.raises(MissingDataError, match=r"nowhere\.json"):
+        run("evaluate", "nowhere.json", "--truth", "test.json", "--detections", "x.json")
