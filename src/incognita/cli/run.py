@@ -37,6 +37,16 @@ Weights = Annotated[
 ]
 Methods = Annotated[str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10)".')]
 Data = Annotated[Path | None, typer.Option(help="Folder with the images of the benchmark.")]
+Outputs = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with recorded outputs (npz, safetensors, Parquet; for boxes COCO JSON) "
+        "instead of a model and images."
+    ),
+]
+SaveOutputs = Annotated[
+    Path | None, typer.Option(help="Also save the outputs to this folder, for --outputs.")
+]
 Search = Annotated[
     bool, typer.Option("--search", help="Also choose parameters on validation data.")
 ]
@@ -104,6 +114,8 @@ def run_command(
     weights: Weights = None,
     methods: Methods = "all",
     data: Data = None,
+    outputs: Outputs = None,
+    save_outputs: SaveOutputs = None,
     search: Search = False,
     limit: Limit = None,
     seed: Seed = 0,
@@ -139,6 +151,8 @@ def run_command(
             methods,
             weights=weights,
             data=data,
+            outputs=outputs,
+            save_outputs=save_outputs,
             search=search,
             limit=limit,
             seed=seed,
