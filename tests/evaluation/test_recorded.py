@@ -1,10 +1,13 @@
 """A run from saved outputs gives the numbers of the run with the model, one by one."""
 
 import json
+import math
 import shutil
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 from safetensors.numpy import load_file, save_file
 from tests.benchmarks.box_trees import write_road
 from typer.testing import CliRunner
@@ -12,6 +15,7 @@ from typer.testing import CliRunner
 import incognita
 from incognita.cli.app import app
 from incognita.errors import InvalidDataError, MissingDataError
+from incognita.formats.recorded_outputs import logits_from_confidence
 
 METHODS = "msp, temperature, kl-matching, energy, knn, mds, vim, react, dice, openmax"
 LIMIT = {"limit": 40, "n_resamples": 30}
@@ -213,3 +217,102 @@ def test_images_that_the_detector_never_saw_are_noted_or_left_out(tmp_path):
     limited = incognita.evaluate(**options)
     assert not any("no box for" in note for note in limited.notes)
     assert limited.results[0].get("ap50", "known").value == pytest.approx(1)
+
+
+class ColorNet(torch.nn.Module):
+    """Features of a crop: its mean color and brightness."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(6, 2)
+
+    def forward(self, batch):
+        means, spread = batch.mean(dim=(2, 3)), batch.amax(dim=(2, 3))
+        return self.head(torch.cat([means, spread], dim=1))
+
+
+def shrink(image):
+    pixels = torch.from_numpy(image.copy()).permute(2, 0, 1)[None].float() / 255
+    return torch.nn.functional.interpolate(pixels, size=(6, 6), mode="bilinear")[0]
+
+
+def test_boxes_of_a_file_get_features_from_their_crops(tmp_path):
+    definition = write_road(tmp_path)
+    rng = np.random.default_rng(0)
+    for path in tmp_path.rglob("*.png"):
+        Image.fromarray(rng.integers(0, 256, (20, 20, 3), np.uint8)).save(path)
+    folder = write_boxes(tmp_path / "a", tmp_path)
+    torch.manual_seed(0)
+    network = ColorNet()
+    for path in folder.glob("*.json"):
+        names = {
+            k["id"]: k["file_name"]
+            for k in json.loads((tmp_path / path.name).read_text())["images"]
+        }
+        boxes = json.loads(path.read_text())
+        boxes = [box | {"bbox": [-3, 2.5, 90, 0]} if k == 3 else box for k, box in enumerate(boxes)]
+        path.write_text(json.dumps(boxes))
+        rows = []
+        for box in boxes:  # the rule by hand: clip, whole pixels, at least one
+            image = np.asarray(Image.open(tmp_path / path.stem / names[box["image_id"]]))
+            x, y, width, height = box["bbox"]
+            left, top = max(0, math.floor(x)), max(0, math.floor(y))
+            right, bottom = min(20, math.ceil(x + width)), min(20, math.ceil(y + height))
+            part = image[top : max(bottom, top + 1), left : max(right, left + 1)]
+            batch = shrink(part)[None]
+            rows.append(torch.cat([batch.mean(dim=(2, 3)), batch.amax(dim=(2, 3))], dim=1))
+        confidence = np.array([box["score"] for box in boxes])
+        class_ids = np.array([0 if box["category_id"] == 4 else 1 for box in boxes])
+        logits = logits_from_confidence(class_ids, confidence, 2)
+        save_file(
+            {"logits": logits, "features": torch.cat(rows).numpy()},
+            path.with_suffix(".safetensors"),
+        )
+    options = {"benchmark": definition, "methods": "mds", "n_resamples": 0}
+    by_hand = incognita.evaluate(outputs=folder, **options)
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    model = incognita.wrap_classifier(network, preprocess=shrink, example=torch.rand(2, 3, 6, 6))
+    embedded = incognita.evaluate(outputs=folder, embed=model, store=tmp_path / "store", **options)
+    assert embedded.metadata["passes"]["images"] > 0
+    for one, other in zip(by_hand.records(), embedded.records(), strict=True):
+        assert one["value"] == pytest.approx(other["value"], abs=1e-6, nan_ok=True)
+    again = incognita.evaluate(outputs=folder, embed=model, store=tmp_path / "store", **options)
+    assert again.metadata["passes"]["images"] == 0
+    every = incognita.evaluate(outputs=folder, embed=model, benchmark=definition, n_resamples=0)
+    assert every.skipped["energy"] == "needs class logits (no file has them)"
+    assert "the features are those of ColorNet" in every.skipped["residual"]
+
+    (tmp_path / "animals" / "x.png").write_bytes(b"no picture")
+    partial = incognita.evaluate(outputs=folder, embed=model, **options)
+    assert [(name, image) for name, image, _ in partial.failed_images] == [("animals", "x.png")]
+
+
+def test_one_results_file_serves_all_sets(tmp_path):
+    definition = write_road(tmp_path)
+    for place, name in enumerate(("train", "test", "animals", "both")):  # ids of their own
+        path = tmp_path / f"{name}.json"
+        document = json.loads(path.read_text())
+        for record in document["images"]:
+            record["id"] += 1000 * place
+        for record in document["annotations"]:
+            record["image_id"] += 1000 * place
+        path.write_text(json.dumps(document))
+    folder = write_boxes(tmp_path / "a", tmp_path)
+    found = [json.loads(p.read_text()) for p in folder.glob("*.json")]
+    everything = tmp_path / "dets.json"
+    everything.write_text(json.dumps([box for boxes in found for box in boxes]))
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    model = incognita.wrap_classifier(ColorNet(), preprocess=shrink, example=torch.rand(2, 3, 6, 6))
+    options = {"benchmark": definition, "methods": "mds", "n_resamples": 0, "embed": model}
+    together = incognita.evaluate(outputs=everything, **options)
+    assert numbers(together) == numbers(incognita.evaluate(outputs=folder, **options))
+    write_road(tmp_path)
+    with pytest.raises(InvalidDataError, match="cannot tell them apart"):
+        incognita.evaluate(outputs=everything, **options)
+
+
+def test_embed_needs_boxes(tmp_path):
+    with pytest.raises(InvalidDataError, match="`embed` needs boxes"):
+        incognita.evaluate(benchmark="terra/detection", embed="digits:classifier")

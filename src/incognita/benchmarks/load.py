@@ -225,7 +225,7 @@ def load_benchmark(
         seed: Random seed of that draw.
         cache_dir: Where hashes of files are kept; by default in the user's cache.
         outputs: A folder with recorded outputs, which then take the place of the images; a
-            detection benchmark still needs its annotations.
+            detection benchmark still needs its annotations. A results file holds all its boxes.
 
     >>> load_benchmark("openod/cifar10")
     Traceback (most recent call last):
@@ -236,7 +236,7 @@ Did you mean openood/cifar10?
         raise InvalidDataError(f"Expected a limit of at least 1 image per set, got {limit}.")
     found = find_definition(name_or_path)
     definition = found.definition
-    folder = None if outputs is None else OutputsFolder(Path(outputs))
+    folder = None if outputs is None else OutputsFolder.at(Path(outputs))
     context = data_context(found, data, None if cache_dir is None else Path(cache_dir), folder)
     if folder is None:
         loaded = [entry.load(context) for entry in definition.set]

@@ -48,6 +48,17 @@ Outputs = Annotated[
 SaveOutputs = Annotated[
     Path | None, typer.Option(help="Also save the outputs to this folder, for --outputs.")
 ]
+FoundBoxes = Annotated[
+    Path | None,
+    typer.Option(
+        help="Boxes of a detector instead of a model: COCO results files in a folder, one per "
+        "set, or one file for all sets."
+    ),
+]
+Embed = Annotated[
+    str | None,
+    typer.Option(help="Classifier such as timm:NAME that gives the boxes features by their crops."),
+]
 Search = Annotated[
     bool, typer.Option("--search", help="Also choose parameters on validation data.")
 ]
@@ -117,6 +128,8 @@ def run_command(
     data: Data = None,
     outputs: Outputs = None,
     save_outputs: SaveOutputs = None,
+    detections: FoundBoxes = None,
+    embed: Embed = None,
     search: Search = False,
     limit: Limit = None,
     seed: Seed = 0,
@@ -153,7 +166,8 @@ def run_command(
             methods,
             weights=weights,
             data=data,
-            outputs=outputs,
+            outputs=_one_of(outputs, detections),
+            embed=embed,
             save_outputs=save_outputs,
             search=search,
             limit=limit,
@@ -169,6 +183,14 @@ def run_command(
             on_step=on_step,
         )
     finish(evaluation, out, as_json=as_json)
+
+
+def _one_of(outputs: Path | None, detections: Path | None) -> Path | None:
+    from incognita.errors import InvalidDataError
+
+    if outputs is not None and detections is not None:
+        raise InvalidDataError("Expected --outputs or --detections, got both. Leave one out.")
+    return outputs or detections
 
 
 def _boxes(

@@ -22,7 +22,9 @@ from incognita.extraction.recorded import RecordedModel
 from incognita.extraction.settings import Settings
 from incognita.extraction.store import OutputStore
 from incognita.formats.recorded_outputs import OutputsFolder, RecordedBoxes, RecordedImages
+from incognita.models.classifier import Classifier
 from incognita.models.detector import Detector
+from incognita.models.load import load_classifier
 from incognita.results.evaluation import Evaluation
 from incognita.results.store import ResultStore
 
@@ -64,6 +66,7 @@ def evaluate(
     n_resamples: int = 200,
     outputs: str | Path | None = None,
     save_outputs: str | Path | None = None,
+    embed: str | Classifier | None = None,
     boxes: BoxOptions | None = None,
     settings: Settings | None = None,
     store: str | Path | None = None,
@@ -86,6 +89,8 @@ def evaluate(
         n_resamples: Bootstrap replicates behind each interval; zero for none.
         outputs: A folder with recorded outputs instead of a model and images; see docs/outputs.md.
         save_outputs: A folder for the outputs in that layout, for others to use.
+        embed: A classifier; with outputs of a detector, the features of a box are those of its
+            crop in this network.
         boxes: For a detection benchmark: which boxes are kept, and how thresholds are chosen.
         settings: Batch size, precision, device, workers.
         store: A folder for outputs, so that an interrupted run can resume.
@@ -103,7 +108,9 @@ def evaluate(
             "them to load_benchmark."
         )
     if outputs is not None:
-        model = _recorded_model(model, benchmark, Path(outputs))
+        model = _recorded_model(model, benchmark, Path(outputs), embed)
+    elif embed is not None:
+        raise InvalidDataError("`embed` needs boxes from files. Give --detections or outputs.")
     log_store = None if store is None else OutputStore(Path(store))
     save_to = None if save_outputs is None else Path(save_outputs)
     log = ExtractionLog(settings or Settings(), log_store, on_progress, save_to)
@@ -147,16 +154,25 @@ def _check_folders(**folders: str | Path | None) -> None:
             raise InvalidDataError(f"Expected {name} to be a folder, got the file {folder}.")
 
 
-def _recorded_model(model: object, benchmark: Benchmark, folder: Path) -> Any:
+def _recorded_model(
+    model: object, benchmark: Benchmark, folder: Path, embed: str | Classifier | None
+) -> RecordedModel:
     if model is not None:
         raise InvalidDataError("Expected a model or outputs, got both. Leave one of them out.")
     example = benchmark.test
     assert isinstance(example, RecordedImages | RecordedBoxes)
-    name, recorded = folder.resolve().name, OutputsFolder(folder)
+    name, recorded = folder.resolve().stem, OutputsFolder.at(folder)
+    embedder = load_classifier(embed) if isinstance(embed, str) else embed
+    if embedder is not None:
+        name = f"{name} + {embedder.name}"
+        if benchmark.task != "detection":
+            raise InvalidDataError(
+                f"`embed` needs a detection benchmark, got {benchmark.name} for classifiers."
+            )
     names = tuple((recorded.categories() or {}).values())
     if benchmark.task == "detection" or not names:
         names = tuple(benchmark.classes)
-    return RecordedModel(name, recorded, names, example)
+    return RecordedModel(name, recorded, names, example, embedder)
 
 
 def _detector_task(

@@ -213,9 +213,24 @@ class HeadArrays:
 
 @dataclass(frozen=True)
 class OutputsFolder:
-    """A folder of recorded outputs; see the top of this module for its layout."""
+    """A folder of recorded outputs; see the top of this module for its layout.
+
+    Args:
+        path: The folder.
+        boxes: One results file for all sets of a detection benchmark, instead of one per set.
+    """
 
     path: Path
+    boxes: Path | None = None
+
+    @classmethod
+    def at(cls, path: Path) -> "OutputsFolder":
+        """Open a folder, or the results file that holds the boxes of all sets."""
+        return cls(path.parent, path) if path.is_file() else cls(path)
+
+    def results_file(self, name: str) -> Path:
+        """Return the file with the boxes of a set."""
+        return self.boxes or self.path / f"{name}.json"
 
     def __post_init__(self) -> None:
         if not self.path.is_dir():

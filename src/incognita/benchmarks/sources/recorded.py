@@ -1,6 +1,6 @@
 """Sets whose outputs are in files: images of a classifier without pictures, boxes with truth."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from glob import escape as glob_escape
 from itertools import pairwise
@@ -27,6 +27,7 @@ from incognita.formats.recorded_outputs import (
     images_file,
     load_image_ids,
 )
+from incognita.shapes import Shaped
 
 _MANY_EMPTY = 0.5  # of the images of a set
 
@@ -120,16 +121,19 @@ def _load_boxes(
 ) -> list[LoadedSet]:
     numbering: DetectorClasses | None = None
     loaded = {entry.name: entry.load(context) for entry in entries}
+    all_ids = None if folder.boxes is None else _ids_of_all(loaded.values(), folder.boxes)
     test = next(s for s in loaded.values() if s.entry.role == "test")
     sets = []
     for found in loaded.values():
-        path = folder.path / f"{file_name(found.entry.name, found.entry.role)}.json"
+        path = folder.results_file(file_name(found.entry.name, found.entry.role))
         if found.dataset is None or not path.exists():
             missing = found.missing if found.dataset is None else (str(path),)
             sets.append(LoadedSet(found.entry, None, found.expected, missing))
             continue
         numbering = numbering or _numbering(folder, test, context)
         dataset = recorded_boxes(found.dataset, path, numbering)
+        if all_ids is not None:
+            dataset = replace(dataset, all_ids=all_ids)
         notes = (*found.notes, *_notes_on_boxes(dataset))
         sets.append(replace(found, dataset=dataset, notes=notes))
     _check_sidecars([s.dataset for s in sets if isinstance(s.dataset, RecordedBoxes)])
@@ -166,15 +170,33 @@ def recorded_boxes(images: object, path: Path, numbering: DetectorClasses) -> Re
     """Combine annotated images with a results file, whose ids are those of the annotations."""
     assert isinstance(images, BoxDataset)
     sidecar = path.with_suffix(".safetensors")
-    own_ids = np.array([str(image) for image in images.image_ids], np.str_)
-    record_ids, all_ids = own_ids, own_ids
-    if isinstance(images, CocoDataset):
-        record_ids, all_ids = images.record_ids, images.file.content.truth.image_ids
+    record_ids, all_ids = _record_ids(images)
     found = sidecar if sidecar.exists() else None
     boxes = RecordedBoxes(images, path, found, record_ids, numbering, all_ids)
     if (listed := load_image_ids(images_file(path))) is None:
         return boxes
     return boxes.subset(np.flatnonzero(np.isin(record_ids, listed)).tolist())
+
+
+def _ids_of_all(sets: Iterable[LoadedSet], path: Path) -> Shaped[np.ndarray, "all"]:
+    """Return the image ids of all sets, which one results file can only tell apart if unique."""
+    ids = np.concatenate([_record_ids(s.dataset)[1] for s in sets if s.dataset is not None])
+    unique, counts = np.unique(ids, return_counts=True)
+    if (counts > 1).any():
+        raise InvalidDataError(
+            f"Image id {unique[counts > 1][0]} is in two sets of the benchmark, so that {path} "
+            f"cannot tell them apart. Give a folder with one results file per set."
+        )
+    return unique
+
+
+def _record_ids(images: object) -> tuple[Shaped[np.ndarray, "n"], Shaped[np.ndarray, "all"]]:
+    """Return the ids that a results file uses: of the images of a set, and of its whole file."""
+    assert isinstance(images, BoxDataset)
+    if isinstance(images, CocoDataset):
+        return images.record_ids, images.file.content.truth.image_ids
+    own = np.array([str(image) for image in images.image_ids], np.str_)
+    return own, own
 
 
 def _notes_on_boxes(dataset: RecordedBoxes) -> list[str]:
