@@ -5,6 +5,7 @@
     ├── MissingDataError (FileNotFoundError)  a file does not exist
     ├── UnknownNameError (KeyError)       no metric, class, … has this name
     ├── MissingExtraError (ImportError)   an optional library is not installed
+    ├── NoSpaceError (OSError)            the disk cannot hold what would be written
     └── WorkerError (RuntimeError)        a worker process has failed
 
 Messages say what was expected, what was received and what to do.
@@ -28,6 +29,10 @@ class MissingDataError(IncognitaError, FileNotFoundError):
 
 class MissingExtraError(IncognitaError, ImportError):
     """An optional library is needed and not installed."""
+
+
+class NoSpaceError(IncognitaError, OSError):
+    """The disk cannot hold what would be written."""
 
 
 class WorkerError(IncognitaError, RuntimeError):

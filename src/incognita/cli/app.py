@@ -14,8 +14,9 @@ from incognita.cli.certify import certify_command
 from incognita.cli.data import data_app
 from incognita.cli.demo import demo_command
 from incognita.cli.list import list_command
-from incognita.cli.run import run_command
-from incognita.errors import IncognitaError, MissingDataError
+from incognita.cli.run import run_command, show_command
+from incognita.cli.store import store_app
+from incognita.errors import IncognitaError, MissingDataError, NoSpaceError
 
 app = typer.Typer(
     name="incognita",
@@ -27,9 +28,11 @@ app = typer.Typer(
 app.command("certify")(certify_command)
 app.command("demo")(demo_command)
 app.command("run")(run_command)
+app.command("show")(show_command)
 app.command("list")(list_command)
 app.add_typer(data_app, name="data")
 app.add_typer(build_app, name="build")
+app.add_typer(store_app, name="store")
 
 
 @app.callback(invoke_without_command=True)
@@ -50,7 +53,7 @@ def main() -> None:
     try:
         app()
     except IncognitaError as error:
-        is_missing = isinstance(error, MissingDataError)
+        is_missing = isinstance(error, MissingDataError | NoSpaceError)
         _exit(str(error), terminal.DATA_MISSING if is_missing else terminal.WRONG_USAGE)
     except MemoryError as error:
         _exit(f"Out of memory: {error}. Process less at once.", terminal.WRONG_USAGE)
