@@ -355,33 +355,38 @@ class DetectorTask:
             sets = list(self._extractor.sets.values())
             weights = draw_images(sets, n_resamples=options.n_resamples, seed=options.seed)
             shared = measure_detector(sets, weights) if scored.fitted else {}
-            for key, thresholded in self.thresholded.items():
+            for key, fitted in scored.fitted.items():
                 if on_step is not None:
                     on_step(f"measuring {key}")
+                thresholded = self.thresholded[key]
                 measures = shared | measure_method(sets, thresholded, weights)
-                methods[key] = self._measurement(scored.fitted[key], thresholded, measures, sets)
+                methods[key] = self._measurement(fitted, thresholded, measures, sets)
         return Measurements(methods, groups=self._groups())
 
     def _choose_tau(self, scored: ScoredMethods, extractor: DetectorExtractor) -> None:
         """Choose tau for every method; a method for which it cannot be chosen fails."""
-        rows = extractor.rows_for_tau()
+        rows, unknown_rows = extractor.rows_for_tau(), self._unknown_rows(extractor)
+        parts = {f"{extractor.chosen_on} for tau": rows, "unknown validation for tau": unknown_rows}
+        for name, part in parts.items():
+            if part is not None:
+                scored.shared.add(name, part)
 
         def choose(key: MethodKey, fitted: FittedMethod) -> None:
-            known, unknown = _scores(fitted, rows), self._unknown_scores(fitted, extractor)
+            known = _scores(fitted, rows)
+            unknown = None if unknown_rows is None else _scores(fitted, unknown_rows)
             tau, gaussian = self.score_policy.fit(known, unknown), KnownGaussian().fit(known)
             self.thresholded[key] = ThresholdedScores(fitted.scores, tau, gaussian)
 
         for key, fitted in list(scored.fitted.items()):
-            scored.guard(key, partial(choose, key, fitted))
+            reads = [name for name, part in parts.items() if part is not None]
+            scored.guard(key, partial(choose, key, fitted), reads=reads)
 
-    def _unknown_scores(
-        self, fitted: FittedMethod, extractor: DetectorExtractor
-    ) -> np.ndarray | None:
-        """Score unknown validation boxes, for the one policy that uses them."""
+    def _unknown_rows(self, extractor: DetectorExtractor) -> ClassifierOutputs | None:
+        """Return unknown validation boxes, for the one policy that uses them."""
         dataset = self.benchmark.unknown_validation
         if dataset is None or not isinstance(self.score_policy, HarmonicMean):
             return None
-        return _scores(fitted, extractor.unknown_rows(dataset, layers=self._layers))
+        return extractor.unknown_rows(dataset, layers=self._layers)
 
     def _measurement(
         self,
@@ -446,7 +451,7 @@ class DetectorTask:
 
 def _scores(fitted: FittedMethod, rows: ClassifierOutputs) -> np.ndarray:
     with torch.no_grad():
-        return fitted.method.score(rows).cpu().numpy().astype(np.float64)
+        return fitted.method.score(rows.alias()).cpu().numpy().astype(np.float64)
 
 
 def _describe_confidence(threshold: ConfidenceThreshold) -> dict[str, Any]:
