@@ -365,21 +365,20 @@ class DetectorTask:
 
     def _choose_tau(self, scored: ScoredMethods, extractor: DetectorExtractor) -> None:
         """Choose tau for every method; a method for which it cannot be chosen fails."""
-        rows, unknown_rows = extractor.rows_for_tau(), self._unknown_rows(extractor)
-        parts = {f"{extractor.chosen_on} for tau": rows, "unknown validation for tau": unknown_rows}
+        parts = {f"{extractor.chosen_on} for tau": extractor.rows_for_tau()}
+        if (unknown_rows := self._unknown_rows(extractor)) is not None:
+            parts[f"{UNKNOWN_VALIDATION} for tau"] = unknown_rows
         for name, part in parts.items():
-            if part is not None:
-                scored.shared.add(name, part)
+            scored.shared.add(name, part)
 
         def choose(key: MethodKey, fitted: FittedMethod) -> None:
-            known = _scores(fitted, rows)
-            unknown = None if unknown_rows is None else _scores(fitted, unknown_rows)
+            known, *others = [_scores(fitted, name, part) for name, part in parts.items()]
+            unknown = others[0] if others else None
             tau, gaussian = self.score_policy.fit(known, unknown), KnownGaussian().fit(known)
             self.thresholded[key] = ThresholdedScores(fitted.scores, tau, gaussian)
 
         for key, fitted in list(scored.fitted.items()):
-            reads = [name for name, part in parts.items() if part is not None]
-            scored.guard(key, partial(choose, key, fitted), reads=reads)
+            scored.guard(key, partial(choose, key, fitted), reads=list(parts))
 
     def _unknown_rows(self, extractor: DetectorExtractor) -> ClassifierOutputs | None:
         """Return unknown validation boxes, for the one policy that uses them."""
@@ -449,9 +448,9 @@ class DetectorTask:
         return tuple(Split(group) for group in groups if group not in (KNOWN, SHIFTED, MIXED))
 
 
-def _scores(fitted: FittedMethod, rows: ClassifierOutputs) -> np.ndarray:
+def _scores(fitted: FittedMethod, name: str, rows: ClassifierOutputs) -> np.ndarray:
     with torch.no_grad():
-        return fitted.method.score(rows.alias()).cpu().numpy().astype(np.float64)
+        return fitted.checked(name, fitted.method.score(rows.alias()))
 
 
 def _describe_confidence(threshold: ConfidenceThreshold) -> dict[str, Any]:

@@ -111,31 +111,30 @@ class Extractor(Protocol):
 
 @dataclass(eq=False)
 class FittedMethod:
-    """A fitted method with its scores so far and their cost."""
+    """A fitted method with its scores so far, their cost, and notes for the reader."""
 
     name: str
     method: Method
     fit_seconds: float
     score_seconds: float = 0.0
     scores: dict[str, Float64[np.ndarray, "n"]] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
     def score(self, name: str, outputs: ClassifierOutputs) -> None:
         """Score the rows of one data set and keep the scores under its name."""
         start = time.process_time()
         scores = self.method.score(outputs.alias())
         self.score_seconds += time.process_time() - start
-        if not isinstance(scores, Tensor) or scores.shape != (len(outputs),):
-            got = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise InvalidDataError(
-                f"Expected a tensor of {len(outputs)} scores of {self.name} for {name}, got {got}. "
-                f"Return one number per row from score_rows."
-            )
+        self.scores[name] = self.checked(name, scores)
+
+    def checked(self, name: str, scores: Tensor) -> Float64[np.ndarray, "n"]:
+        """Return scores as an array; raise if one is not finite."""
         if n_bad := int((~scores.isfinite()).sum()):
             raise InvalidDataError(
-                f"{n_bad} of {len(outputs)} scores of {self.name} for {name} are not finite. "
+                f"{n_bad} of {len(scores)} scores of {self.name} for {name} are not finite. "
                 f"Return finite numbers from score_rows."
             )
-        self.scores[name] = scores.cpu().numpy().astype(np.float64)
+        return scores.detach().cpu().numpy().astype(np.float64)
 
     def cost(self, n_networks: int = 1) -> Cost:
         """Compute the cost; the mean logits of an ensemble cost a pass per network."""
@@ -397,7 +396,8 @@ class MethodRunner:
         start = time.process_time()
         method.fit(known.alias(), None if validation is None else validation.alias())
         seconds = time.process_time() - start
-        self.scored.fitted[MethodKey(name)] = FittedMethod(name, method, seconds)
+        notes = method.notes_on(known.alias())
+        self.scored.fitted[MethodKey(name)] = FittedMethod(name, method, seconds, notes=notes)
 
     def _search(self, known: ClassifierOutputs, validation: ClassifierOutputs | None) -> None:
         dataset = self.benchmark.unknown_validation
@@ -417,7 +417,9 @@ class MethodRunner:
         start = self.scored.fitted[default]
         with torch.no_grad():
             found = search(start.method, data)
-        self.scored.fitted[tuned] = FittedMethod(tuned, found.method, start.fit_seconds)
+        notes = found.method.notes_on(data.known)
+        seconds = start.fit_seconds
+        self.scored.fitted[tuned] = FittedMethod(tuned, found.method, seconds, notes=notes)
         self.scored.searches[default] = SearchRecord("default", found.curve)
         self.scored.searches[tuned] = SearchRecord("tuned", found.curve)
 
