@@ -125,7 +125,7 @@ def test_a_write_is_named_and_the_others_get_intact_data(network, undisturbed, w
     methods = {"own": Writer(write, when), **OTHERS}
     found = incognita.evaluate(network, tiny_benchmark(), methods, n_resamples=0)
     assert found.failed == {
-        "own": f"own changed features of {where} in place, which other methods read. Change a "
+        "own": f"It changed features of {where} in place, which other methods read. Change a "
         f"copy, such as rows.features.clone()."
     }
     assert set(found.methods) == set(OTHERS)
@@ -138,7 +138,7 @@ def test_every_column_and_the_head_are_compared(network, undisturbed, column, wh
     weight = network.module.head.weight.detach().clone()
     own = Writer(through_data, when, column)
     found = incognita.evaluate(network, tiny_benchmark(), {"own": own, **OTHERS}, n_resamples=0)
-    assert f"own changed {column} of " in found.failed["own"]
+    assert f"It changed {column} of " in found.failed["own"]
     assert network.module.head.weight.equal(weight)
     check_others(found, undisturbed)
 
@@ -168,7 +168,7 @@ def test_a_write_through_a_wrapping_method_is_found(network, undisturbed, when):
     own = ReAct(scorer=Writer(through_data, when, "labels" if when == "score" else "features"))
     found = incognita.evaluate(network, tiny_benchmark(), {"own": own, **OTHERS}, n_resamples=0)
     if when == "score":
-        assert "own changed labels of test in place" in found.failed["own"]
+        assert "It changed labels of test in place" in found.failed["own"]
     check_others(found, undisturbed)
 
 
@@ -232,7 +232,7 @@ def test_boxes_that_tau_is_chosen_on_are_compared_too():
     n_sets = len(list(sets_to_test(benchmark)))
     methods = {"own": AfterAllSets(), "msp": MSP()}
     found = incognita.evaluate(CellDetector(), benchmark, methods, n_resamples=0)
-    assert "own changed logits of validation for tau in place" in found.failed["own"]
+    assert "It changed logits of validation for tau in place" in found.failed["own"]
     assert numbers(found, "msp") == numbers(expected, "msp")
 
 

@@ -275,12 +275,10 @@ class ScoredMethods:
             self.fitted.pop(key, None)
 
     def _reason_of_write(self, key: str, changed: Sequence[str]) -> str:
-        what = f"{key} changed {', '.join(changed)} in place"
+        what = f"changed {', '.join(changed)} in place, which other methods read"
         if not self.shared.keeps_copies:
-            raise InvalidDataError(
-                f"{what}, which other methods read. Leave it out, and report this error."
-            )
-        return f"{what}, which other methods read. Change a copy, such as rows.features.clone()."
+            raise InvalidDataError(f"{key} {what}. Leave it out, and report this error.")
+        return f"It {what}. Change a copy, such as rows.features.clone()."
 
     def check_shared(self) -> None:
         """Raise if shared outputs are not what they were; no result can then be trusted."""
