@@ -195,8 +195,9 @@ class Method(ABC):
         """Return one float64 number per row; higher means more unknown."""
         whole = _outputs(outputs)
         self.check(whole)
+        n = len(whole)
         scores = self.score_rows(Rows(whole, self))
-        self._check_scores(scores, len(whole))
+        self._check_scores(scores, n)
         return scores
 
     def fit_statistics(self, known: Rows, validation: Rows) -> None:
