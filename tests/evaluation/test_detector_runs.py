@@ -313,7 +313,11 @@ def test_a_set_of_a_single_image_has_no_interval():
             result = found.get("msp").get(metric, split)
             assert not math.isnan(result.value)
             assert math.isnan(result.low)
-    assert not math.isnan(found.get("msp").get("auroc", "far/a").low)
+    assert found.get("msp").get("auroc", "near").few == " n=1"
+    units = found.get("msp").get("auroc", "far/a").units
+    assert math.isnan(found.get("msp").get("auroc", "far/a").low) == (units < 10)
+    assert any("so few images contribute" in note for note in found.notes)
+    assert any("bootstrap replicates is 20" in note for note in found.notes)
 
 
 def test_a_benchmark_may_have_mixed_sets_alone():
