@@ -12,6 +12,7 @@ import numpy as np
 from incognita.containers._checks import check_rows
 from incognita.containers.boxes import BoxTruth
 from incognita.errors import InvalidDataError
+from incognita.files import is_absolute
 from incognita.formats.class_roles import ClassMap
 from incognita.formats.coco_annotations import CocoTables, load_tables, read_truth
 from incognita.formats.images import FileDataset, are_present
@@ -150,12 +151,12 @@ class FoundFiles(NamedTuple):
 def find_files(folder: Path, file_names: Sequence[str]) -> FoundFiles:
     """Find images by the path that a record gives, or by the last part of it alone.
 
-    Files written elsewhere often name folders, or a whole path, of another machine.
+    Files written elsewhere often name folders of another machine. An absolute path means one
+    file, and no other of the same name.
     """
-    given = [PurePosixPath(name.replace("\\", "/")) for name in file_names]
-    paths = [path.name if path.is_absolute() else path.as_posix() for path in given]
+    paths = [PurePosixPath(name.replace("\\", "/")).as_posix() for name in file_names]
     is_there = are_present(folder, paths)
-    last = [path.name for path in given]
+    last = [path if is_absolute(path) else path.rpartition("/")[2] for path in paths]
     is_flat = are_present(folder, last) & ~is_there
     found = (flat if k else path for path, flat, k in zip(paths, last, is_flat, strict=True))
     return FoundFiles(tuple(found), is_there | is_flat)
