@@ -62,15 +62,6 @@ def check_regular(
         raise InvalidDataError(f"{path} is a pipe or device; write its content to a file first.")
 
 
-def is_absolute(name: str) -> bool:
-    """Whether a name begins at the root of a disk, as POSIX or Windows write it.
-
-    >>> is_absolute("/a/b"), is_absolute("C:/a/b"), is_absolute("a/b")
-    (True, True, False)
-    """
-    return name[:1] in ("/", "\\") or name[1:2] == ":"
-
-
 @contextmanager
 def opened(path: Path) -> Iterator[BufferedIOBase]:
     """Open an existing file; gzip is recognized by content and unpacked."""
@@ -150,7 +141,7 @@ def reporting_full_disk(path: Path) -> Iterator[None]:
         if not is_full and not _FULL_IN_WORDS.search(str(error)):
             raise
         raise StorageError(
-            f"{path} cannot be written: there is no space left. Make room and start the same "
+            f"{path} cannot be written, since the disk is full. Make room and start the same "
             f"command again; what is finished is kept."
         ) from error
 

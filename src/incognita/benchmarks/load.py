@@ -258,10 +258,10 @@ def _check_limit(limit: object, seed: object) -> None:
     for name, value, least in (("limit", limit, 1), ("seed", seed, 0)):
         if value is None and name == "limit":
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InvalidDataError(
-                f"Expected {name} to be a whole number of at least {least}, got {value!r:.80}."
-            )
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidDataError(f"Expected {name} to be a whole number, got {value!r:.80}.")
+        if value < least:
+            raise InvalidDataError(f"Expected {name} to be at least {least}, got {value}.")
 
 
 def _limited(named: NamedSet, limit: int, more: int, seed: int) -> NamedSet:

@@ -70,7 +70,7 @@ def _ending(error: BaseException) -> tuple[str, int] | None:
         return f"Out of memory: {error}. Process less at once.", terminal.WRONG_USAGE
     if isinstance(error, OSError) and error.errno in FULL_DISK:
         where = error.filename or "the output"
-        return f"There is no space left to write {where}. Make room first.", terminal.IN_PART
+        return f"The disk is too full to write {where}. Make room first.", terminal.IN_PART
     if isinstance(error, OSError):
         where = error.filename or "The output"
         return printable(f"{where}: {error.strerror}."), terminal.WRONG_USAGE

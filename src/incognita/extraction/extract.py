@@ -3,10 +3,11 @@
 import os
 import pickle
 import signal
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -25,7 +26,7 @@ from incognita.containers.boxes import Detections
 from incognita.containers.dataset import ArrayDataset, Dataset
 from incognita.containers.needs import ExtraOutput
 from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
-from incognita.errors import InvalidDataError, WorkerError
+from incognita.errors import InvalidDataError, StorageError, WorkerError
 from incognita.extraction.classifier_pass import ClassifierExtraction
 from incognita.extraction.detector_pass import DetectorExtraction
 from incognita.extraction.settings import (
@@ -345,7 +346,7 @@ def _listen(workers: dict[Connection, SpawnProcess], on_progress: Progress) -> P
             elif isinstance(message, PassCount):
                 passes = passes.plus(message)
                 open_pipes.discard(pipe)
-            elif isinstance(message, InvalidDataError):  # as it would be raised here
+            elif isinstance(message, InvalidDataError | StorageError):  # as it would be raised here
                 raise message
             else:
                 raise WorkerError(
@@ -368,13 +369,28 @@ def _work(
     """Run in a worker process until no shard is left."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it and ends its workers
     torch.set_num_threads(n_threads)
+    sys.stdout = sys.stderr  # what a network prints must not end up in the output of a command
+    with suppress(BrokenPipeError):  # the parent is gone: nobody is left to report to
+        _run_and_report(source, pickled, shards, _dealt(pending, counter), turns, pipe)
+
+
+def _run_and_report(
+    source: Path | None,
+    pickled: bytes,
+    shards: StoredShards,
+    jobs: Iterator[ShardJob],
+    turns: Any,
+    pipe: Connection,
+) -> None:
     try:
         with importable(source):  # a class of the model may be defined there
             runner = pickle.loads(pickled).runner(turns)
-        runner.run(_dealt(pending, counter), shards.write, pipe.send)
+        runner.run(jobs, shards.write, pipe.send)
         pipe.send(runner.model.passes)
-    except InvalidDataError as error:
-        pipe.send(InvalidDataError(str(error)))
+    except BrokenPipeError:
+        raise
+    except (InvalidDataError, StorageError) as error:
+        pipe.send(type(error)(str(error)))
     except Exception as error:
         pipe.send(" ".join(f"{type(error).__name__}: {error}".split()))
 

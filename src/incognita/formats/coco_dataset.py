@@ -12,7 +12,6 @@ import numpy as np
 from incognita.containers._checks import check_rows
 from incognita.containers.boxes import BoxTruth
 from incognita.errors import InvalidDataError
-from incognita.files import is_absolute
 from incognita.formats.class_roles import ClassMap
 from incognita.formats.coco_annotations import CocoTables, load_tables, read_truth
 from incognita.formats.images import FileDataset, are_present
@@ -156,10 +155,19 @@ def find_files(folder: Path, file_names: Sequence[str]) -> FoundFiles:
     """
     paths = [PurePosixPath(name.replace("\\", "/")).as_posix() for name in file_names]
     is_there = are_present(folder, paths)
-    last = [path if is_absolute(path) else path.rpartition("/")[2] for path in paths]
+    last = [path if _is_absolute(path) else path.rpartition("/")[2] for path in paths]
     is_flat = are_present(folder, last) & ~is_there
     found = (flat if k else path for path, flat, k in zip(paths, last, is_flat, strict=True))
     return FoundFiles(tuple(found), is_there | is_flat)
+
+
+def _is_absolute(path: str) -> bool:
+    """Whether a path begins at the root of a disk, as POSIX or Windows write it.
+
+    >>> _is_absolute("/a/b"), _is_absolute("C:/a/b"), _is_absolute("a/b")
+    (True, True, False)
+    """
+    return path[:1] == "/" or path[1:2] == ":"
 
 
 def is_in_fold(

@@ -11,8 +11,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from incognita.errors import InvalidDataError, MissingDataError
-from incognita.files import replacing
+from incognita.errors import InvalidDataError
+from incognita.files import check_regular, replacing
 from incognita.methods import METHODS
 from incognita.methods.method import Method
 from incognita.registry import Registry
@@ -46,8 +46,7 @@ def load_saved_method(path: str | Path, kinds: Sequence[type[Method]] = ()) -> M
             in a file is never imported.
     """
     path = Path(path)
-    if not path.is_file():
-        raise MissingDataError(f"There is no file at {path}; check the path.")
+    check_regular(path)
     try:
         with safe_open(str(path), framework="pt") as file:
             metadata = file.metadata() or {}

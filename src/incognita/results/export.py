@@ -87,7 +87,7 @@ class Report(ABC):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as unfinished:
-                unfinished.write_text(text)
+                unfinished.write_text(text, encoding="utf-8")
         except StorageError:
             raise
         except OSError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from incognita.errors import InvalidDataError
-from incognita.files import load_json, replacing
+from incognita.files import load_json, replacing, reporting_full_disk
 from incognita.results.method_result import MethodResult, identity_hash
 
 if TYPE_CHECKING:
@@ -49,13 +49,14 @@ class ResultStore:
             # eight digits of a hash may collide
             is_same = result.identity == json.loads(json.dumps(dict(identity)))
             return (result, polars.read_parquet(scores)) if is_same else None
-        except (InvalidDataError, polars.exceptions.PolarsError):
+        except (InvalidDataError, OSError, polars.exceptions.PolarsError):
             return None  # truncated by a crash: computed and written again
 
     def save(self, result: MethodResult, scores: "polars.DataFrame") -> Path:
         """Save a result; the scores first, so that no JSON file is without them."""
         path = self.path(result.identity)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with reporting_full_disk(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path.with_suffix(".parquet")) as unfinished:
             scores.write_parquet(unfinished)
         with replacing(path) as unfinished:

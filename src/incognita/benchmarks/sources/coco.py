@@ -137,6 +137,8 @@ class CocoSet(SetEntry):
         if not absent or len(absent) == len(context.classes):
             return ()
         listed = ", ".join(absent)
+        if context.names_file is not None:  # it may be another file than was meant
+            listed = f"as {len(absent):,} lines of {context.names_file.name}"
         return (f"{self.name}: no category is called {listed}; rename those that are there",)
 
     def _boxes_outside(self, dataset: CocoDataset) -> tuple[str, ...]:
