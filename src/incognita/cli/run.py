@@ -10,6 +10,7 @@ import typer
 
 from incognita.cli._terminal import IN_PART, progress_on_stderr
 from incognita.models import library_examples
+from incognita.registry import need
 
 if TYPE_CHECKING:
     from incognita.evaluation.evaluate import BoxOptions
@@ -135,6 +136,7 @@ def run_command(
     missing; 4 finished, but some images or methods failed, which are named, or the disk is full;
     130 (Ctrl-C) or 143 (SIGTERM) interrupted: the same command resumes, as after a full disk.
     """
+    need("torch", extra="torch", needed_by="run")
     from incognita.evaluation.evaluate import evaluate
     from incognita.extraction.settings import Settings
 
