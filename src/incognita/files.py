@@ -158,7 +158,8 @@ def replacing(path: Path) -> Iterator[Path]:
     if not path.parent.is_dir():
         raise MissingDataError(f"There is no folder {path.parent} to write into; make it first.")
     if path.exists() and not path.is_file():
-        yield path
+        with reporting_full_disk(path):
+            yield path
         return
     if path.exists() and not os.access(path, os.W_OK):
         raise InvalidDataError(f"{path} may not be written; name another file.")

@@ -316,12 +316,13 @@ def run_in_workers(
 def _interrupts_blocked() -> Iterator[None]:
     """Start a process so that Ctrl-C is left to its parent, even while it still imports torch.
 
-    Interrupts are blocked, which a process inherits, and not ignored: here one would be lost.
+    Interrupts are blocked, which a process inherits, and not ignored: here one would be lost. So
+    is SIGTERM, which must not cut off what the process is sent; `_work` lets it in again.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
@@ -368,6 +369,8 @@ def _work(
 ) -> None:
     """Run in a worker process until no shard is left."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it and ends its workers
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     torch.set_num_threads(n_threads)
     sys.stdout = sys.stderr  # what a network prints must not end up in the output of a command
     with suppress(BrokenPipeError):  # the parent is gone: nobody is left to report to
