@@ -90,7 +90,14 @@ class CocoSet(SetEntry):
     ) -> LoadedSet:
         folder = context.folder.find(self.images, f"Set {self.name!r} of {context.benchmark}")
         paths, is_there = find_files(folder, [file.content.file_names[k] for k in rows])
-        context.folder.check_images(folder, paths, str(file.path))
+        # without images, names of files on other machines do no harm
+        used = (
+            paths
+            if context.needs_images
+            else [p for p, k in zip(paths, is_there, strict=True) if k]
+        )
+        context.folder.check_images(folder, used, str(file.path))
+        is_there |= not context.needs_images
         missing = tuple(str(folder / paths[k]) for k in np.flatnonzero(~is_there)[:N_SHOWN])
         if not is_there.any():
             return LoadedSet(self, None, len(rows), missing)

@@ -52,6 +52,8 @@ class DataContext:
         named: What people type to name the benchmark, where that is not its name.
         allow_outside: Whether paths may leave the data folder.
         names_file: The file that names the classes, where the definition does not.
+        needs_images: Whether an image that is not there is missing; without it annotations are
+            enough.
     """
 
     benchmark: str
@@ -62,6 +64,7 @@ class DataContext:
     named: str | None = None
     allow_outside: bool = False
     names_file: Path | None = None
+    needs_images: bool = True
 
     @property
     def typed(self) -> str:
