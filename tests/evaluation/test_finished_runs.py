@@ -68,7 +68,7 @@ def test_what_is_not_a_run_is_a_sentence(run, tmp_path):
         '{"format": "incognita.run.1"}',
         '{"format": "incognita.run.1", "files": 3}',
     ):
-        path = tmp_path / "run-1.json"
+        path = tmp_path / "1.run"
         path.write_text(text)
         with pytest.raises(InvalidDataError, match="run"):
             load_run(path)

@@ -16,6 +16,7 @@ from incognita.results.score_tables import common_rows, sets_and_scores
 from incognita.results.store import ResultStore
 
 FORMAT = "incognita.run.1"
+SUFFIX = ".run"  # JSON, under a name that no result of a method has
 _OF_THE_METHOD = ("method", "choice", "parameters", "code")
 
 
@@ -23,7 +24,7 @@ def save_run(store: ResultStore, evaluation: Evaluation, *, seed: int, n_resampl
     """Save which results a run shows; a later run with the same identity adds its methods."""
     identity = next(iter(evaluation.methods.values())).identity
     shared = {key: value for key, value in identity.items() if key not in _OF_THE_METHOD}
-    path = store.folder(identity) / f"run-{identity_hash(shared)}.json"
+    path = store.folder(identity) / f"{identity_hash(shared)}{SUFFIX}"
     files = {title: store.path(r.identity).name for title, r in evaluation.methods.items()}
     record = {
         "format": FORMAT,
@@ -56,10 +57,10 @@ def _with_earlier(record: dict[str, Any], before: dict[str, Any]) -> dict[str, A
 def find_runs(path: Path) -> list[Path]:
     """Return the records of runs below a folder, newest first; or the one a file belongs to."""
     if path.is_file():
-        runs = [path] if path.name.startswith("run-") else list(path.parent.glob("run-*.json"))
+        runs = [path] if path.suffix == SUFFIX else list(path.parent.glob(f"*{SUFFIX}"))
         runs = [run for run in runs if run == path or path.name in _load(run)["files"].values()]
     else:
-        runs = list(path.rglob("run-*.json"))
+        runs = list(path.rglob(f"*{SUFFIX}"))
     if not runs:
         raise MissingDataError(
             f"There is no finished run at {path}. Name the --out folder of a run, or one of its "
