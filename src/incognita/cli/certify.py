@@ -102,9 +102,9 @@ def show(certificate: "Certificate") -> None:
     # a log or a pipe has no width of its own
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     print_report(certificate, console)
-    console.print(threshold_table(certificate.thresholds))
+    console.print(threshold_table(certificate.thresholds, width=console.width))
     if certificate.reliability:
-        console.print(reliability_table(certificate.reliability))
+        console.print(reliability_table(certificate.reliability, width=console.width))
 
 
 def refuse_overwriting(out: Path | None, *inputs: Path | None) -> None:

@@ -200,7 +200,7 @@ def show(evaluation: "Evaluation", out: Path) -> None:
     # a log or a pipe has no width of its own
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     print_report(evaluation, console)
-    if (more := evaluation.further_tables()) is not None:
+    if (more := evaluation.further_tables(width=console.width)) is not None:
         console.print(more)
     console.print(f"Results and scores of every {evaluation.row}: {(out / 'results').resolve()}")
     if pictures := evaluation.metadata.get("pictures"):

@@ -61,6 +61,7 @@ def evaluate(
     seed: int = 0,
     n_resamples: int = 200,
     boxes: BoxOptions | None = None,
+    name: str | None = None,
     settings: Settings | None = None,
     store: str | Path | None = None,
     out: str | Path | None = None,
@@ -81,6 +82,8 @@ def evaluate(
         seed: Random seed for the bootstrap and `limit`.
         n_resamples: Bootstrap replicates behind each interval; zero for none.
         boxes: For a detection benchmark: which boxes are kept, and how thresholds are chosen.
+        name: What the model is called in tables and results, instead of a name made from its
+            class or file. It changes no number, and stored results are found under any name.
         settings: Batch size, precision, device, workers.
         store: A folder for outputs, so that an interrupted run can resume.
         out: A folder for results; methods with a stored result are not run again.
@@ -114,7 +117,7 @@ def evaluate(
     check_benchmark(benchmark, searching=search)
     options = Options(search, limit, seed, n_resamples)
     results = None if out is None else ResultStore(Path(out))
-    plan = EvaluationPlan(benchmark, selected, options, log, results)
+    plan = EvaluationPlan(benchmark, selected, options, log, results, name)
     return Evaluator(plan, task).run(on_step)
 
 
