@@ -2,17 +2,21 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from incognita.cli._log import OnProgress, OnStep, logged
+from incognita.errors import count
+
 CRITERION_FAILED, WRONG_USAGE, DATA_MISSING, IN_PART, INTERRUPTED = 1, 2, 3, 4, 130
 SECONDS_BETWEEN_LINES = 20.0  # of a log, while a data set is running
-OnStep = Callable[[str], None]
-OnProgress = Callable[[str, int, int], None]  # data set, images done, images in total
+COMPILING = "Compiling kernels, about 20 seconds; only the first run has to.\n"
 interrupts: list[int] = []
+_announcing: list[bool] = []
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
@@ -29,7 +33,11 @@ def stop_if_interrupted() -> None:
 
 @contextmanager
 def progress_on_stderr(
-    *, n_steps: int | None = None, first: str = "loading", log_steps: bool = False
+    *,
+    n_steps: int | None = None,
+    first: str = "loading",
+    log_steps: bool = False,
+    log: Path | None = None,
 ) -> Iterator[tuple[OnStep, OnProgress]]:
     """Show progress: a bar in a terminal, a line per data set in a log.
 
@@ -37,11 +45,22 @@ def progress_on_stderr(
         n_steps: The number of steps, if it is known in advance.
         first: What is shown before the first step.
         log_steps: Whether a log gets a line per step, too.
+        log: A file for steps, warnings and errors, each with its time.
 
     Yields:
         A function to call with the description of each step, and one to call with a data set's
         name, the images done, and the images in total.
     """
+    _announce_compilation()
+    shown = _shown_progress(n_steps=n_steps, first=first, log_steps=log_steps)
+    with shown as callbacks, logged(log, *callbacks) as logging_callbacks:
+        yield logging_callbacks
+
+
+@contextmanager
+def _shown_progress(
+    *, n_steps: int | None, first: str, log_steps: bool
+) -> Iterator[tuple[OnStep, OnProgress]]:
     if not sys.stderr.isatty():
         yield partial(_log_step, is_shown=log_steps), _Log()
         return
@@ -60,6 +79,15 @@ def progress_on_stderr(
             progress.update(images, completed=done)
 
         yield on_step, on_progress
+
+
+def _announce_compilation() -> None:
+    """Write a line when kernels are compiled: many seconds of silence look like a hang."""
+    if "numba" in sys.modules and not _announcing:
+        from incognita.kernels import on_first_compilation
+
+        _announcing.append(True)
+        on_first_compilation(lambda: sys.stderr.write(COMPILING))
 
 
 def _rich_progress() -> Any:
@@ -99,9 +127,9 @@ class _Log:
         stop_if_interrupted()
         now = time.monotonic()
         if done >= total:
-            sys.stderr.write(f"{name}: {total} images\n")
+            sys.stderr.write(f"{name}: {count(total, 'image')}\n")
         elif now - self.last > SECONDS_BETWEEN_LINES:
-            sys.stderr.write(f"{name}: {done} of {total} images\n")
+            sys.stderr.write(f"{name}: {done:,} of {count(total, 'image')}\n")
         else:
             return
         self.last = now

@@ -3,7 +3,7 @@
 import signal
 import sys
 from io import StringIO, TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,11 @@ from incognita.cli.demo import demo_command
 from incognita.cli.list import list_command
 from incognita.cli.run import run_command
 from incognita.errors import IncognitaError, MissingDataError
+
+# the base of all errors about options; typer has its own copy of click, so it is found through one
+ClickError: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
 
 app = typer.Typer(
     name="incognita",
@@ -48,10 +53,12 @@ def main() -> None:
     signal.signal(signal.SIGINT, terminal.interrupt)
     _repair_streams()
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except IncognitaError as error:
         is_missing = isinstance(error, MissingDataError)
         _exit(str(error), terminal.DATA_MISSING if is_missing else terminal.WRONG_USAGE)
+    except ClickError as error:
+        _exit(_usage_sentence(error), terminal.WRONG_USAGE)
     except MemoryError as error:
         _exit(f"Out of memory: {error}. Process less at once.", terminal.WRONG_USAGE)
     except OSError as error:
@@ -60,6 +67,15 @@ def main() -> None:
         if terminal.interrupts:  # compiled code turns an interrupt into errors of its own
             sys.exit(terminal.INTERRUPTED)
         raise
+
+
+def _usage_sentence(error: Any) -> str:
+    """Return what is wrong with the options, and where they are listed."""
+    message = str(error.format_message()).rstrip()
+    if error.ctx is None or type(error).__name__ == "NoArgsIsHelpError":
+        return message
+    end = "" if message.endswith((".", "?", "!")) else "."
+    return f"{message}{end} See {error.ctx.command_path} --help."
 
 
 def _repair_streams() -> None:

@@ -21,7 +21,6 @@ build_app = typer.Typer(
     help="Build splits of unknown images from annotation files. Nothing is downloaded.",
     no_args_is_help=True,
 )
-WIDTH = 156  # of a table in a log or a pipe
 
 
 class FmiycKnown(StrEnum):
@@ -200,12 +199,12 @@ def _summary(build: "SplitBuild") -> dict[str, Any]:
 
 
 def _show(builds: "Sequence[SplitBuild]", out: Path) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     from incognita.benchmarks.splits.write import BENCHMARK, MANIFEST
+    from incognita.results.export import stdout_console
 
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = stdout_console()
     console.print(_table(builds))
     for build in builds:
         for kind, texts in (("partial", build.problems), ("note", build.notes)):

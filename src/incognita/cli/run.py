@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from incognita.cli._log import LogFile, log_report
+from incognita.cli._options_file import OptionsFile
 from incognita.cli._terminal import IN_PART, progress_on_stderr
 from incognita.models import library_examples
 from incognita.registry import need
@@ -41,7 +43,17 @@ Data = Annotated[Path | None, typer.Option(help="Folder with the images of the b
 Search = Annotated[
     bool, typer.Option("--search", help="Also choose parameters on validation data.")
 ]
-Limit = Annotated[int | None, typer.Option(min=1, help="Maximum images per set.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Maximum images per set; ten times as many for the training set of a classifier.",
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(help="What the model is called in tables and results; changes no number."),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed for bootstrap and --limit.")]
 Resamples = Annotated[
     int, typer.Option(min=0, max=10_000, help="Bootstrap replicates; 0 for no intervals.")
@@ -94,6 +106,9 @@ Out = Annotated[
 Store = Annotated[
     Path | None, typer.Option(help="Folder for outputs of the network; by default OUT/outputs.")
 ]
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Print every column, however wide the screen is.")
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print the evaluation as JSON instead of tables.")
 ]
@@ -120,7 +135,11 @@ def run_command(
     workers: Workers = 1,
     out: Out = Path("runs"),
     store: Store = None,
+    name: Name = None,
+    wide: Wide = False,
     as_json: AsJson = False,
+    log: LogFile = None,
+    options: OptionsFile = None,
 ) -> None:
     """Rank methods on a benchmark; each image goes through the network once for all of them.
 
@@ -134,7 +153,7 @@ def run_command(
     from incognita.evaluation.evaluate import evaluate
     from incognita.extraction.settings import Settings
 
-    with progress_on_stderr() as (on_step, on_progress):
+    with progress_on_stderr(log=log) as (on_step, on_progress):
         evaluation = evaluate(
             model or None,
             benchmark,
@@ -148,13 +167,15 @@ def run_command(
             boxes=_boxes(
                 score_threshold, max_per_image, nms_iou, confidence_threshold, unknown_threshold
             ),
+            name=name,
             settings=Settings(batch_size, precision.value, device, workers),
             store=store or out / "outputs",
             out=out / "results",
             on_progress=on_progress,
             on_step=on_step,
         )
-    finish(evaluation, out, as_json=as_json)
+    log_report(log, evaluation)
+    finish(evaluation, out, as_json=as_json, wide=wide)
 
 
 def _boxes(
@@ -179,29 +200,30 @@ def _boxes(
     )
 
 
-def finish(evaluation: "Evaluation", out: Path, *, as_json: bool) -> None:
+def finish(evaluation: "Evaluation", out: Path, *, as_json: bool, wide: bool = False) -> None:
     """Print the evaluation; exit with code 4 if some images or methods failed."""
     from incognita.results.export import as_json_text
 
     if as_json:
         sys.stdout.write(as_json_text(evaluation))
     else:
-        show(evaluation, out)
+        show(evaluation, out, wide=wide)
     if not evaluation.is_complete:
         raise typer.Exit(IN_PART)
 
 
-def show(evaluation: "Evaluation", out: Path) -> None:
+def show(evaluation: "Evaluation", out: Path, *, wide: bool = False) -> None:
     """Print the report, further tables, and where the results are."""
-    from rich.console import Console
+    from rich.text import Text
 
-    from incognita.results.export import WIDTH, print_report
+    from incognita.results.export import print_report, stdout_console
 
-    # a log or a pipe has no width of its own
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = stdout_console(wide=wide)
     print_report(evaluation, console)
     if (more := evaluation.further_tables(width=console.width)) is not None:
         console.print(more)
-    console.print(f"Results and scores of every {evaluation.row}: {(out / 'results').resolve()}")
+    where = (out / "results").resolve()
+    console.print(Text(f"Results and scores of every {evaluation.row}: {where}"), soft_wrap=True)
     if pictures := evaluation.metadata.get("pictures"):
-        console.print(f"Pictures of the best method: {Path(pictures).resolve()}")
+        where = Path(pictures).resolve()
+        console.print(Text(f"Pictures of the best method: {where}"), soft_wrap=True)

@@ -78,7 +78,7 @@ def evaluate(
         weights: A file with weights for a model given by name.
         data: The folder with the images of the benchmark.
         search: Also choose parameters on validation data, and report both.
-        limit: Maximum images per set, for a quick look.
+        limit: Maximum images per set, ten times as many for the training set of a classifier.
         seed: Random seed for the bootstrap and `limit`.
         n_resamples: Bootstrap replicates behind each interval; zero for none.
         boxes: For a detection benchmark: which boxes are kept, and how thresholds are chosen.

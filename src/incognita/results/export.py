@@ -1,6 +1,8 @@
 """Output formats of a report: to add one, write a function and a line in `FORMATS`."""
 
 import json
+import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from io import StringIO
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 WIDTH = 156  # columns of a table in a log, a pipe or a file
+UNLIMITED = 10_000  # columns where nothing is left out
 
 
 class Report(ABC):
@@ -92,6 +95,21 @@ class Report(ABC):
             raise InvalidDataError(
                 f"{shown} cannot be written: {error.strerror}. Choose another file."
             ) from error
+
+
+def stdout_console(*, wide: bool = False) -> "Console":
+    """Return the console of a command, as wide as the terminal.
+
+    A log or a pipe has no width of its own: that of COLUMNS, or `WIDTH`.
+    """
+    from rich.console import Console
+
+    if wide:
+        return Console(width=UNLIMITED)
+    if sys.stdout.isatty():
+        return Console()
+    columns = os.environ.get("COLUMNS", "")
+    return Console(width=int(columns) if columns.isdecimal() and int(columns) else WIDTH)
 
 
 def as_text(report: Report, *, width: int = WIDTH) -> str:
