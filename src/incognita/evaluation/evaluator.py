@@ -35,7 +35,7 @@ from incognita.methods.method import Method, family_of
 from incognita.models.fingerprints import describe_callable
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import Cost, MethodKey, MethodResult
-from incognita.results.result import Result, Split
+from incognita.results.result import Result, Split, interval_notes
 from incognita.results.score_tables import Measured, ScoredSet, Scores
 from incognita.results.store import ResultStore
 
@@ -272,9 +272,7 @@ class Evaluator:
             skipped=plan.selected.skipped,
             failed=scored.failed,
             failed_images=plan.failed_images(records.values()),
-            notes=tuple(
-                dict.fromkeys(note for record in records.values() for note in record.notes)
-            ),
+            notes=tuple(_notes(records.values(), plan.options.n_resamples)),
             metadata=plan.metadata(shared),
         )
         notes, metadata = self.task.finish(evaluation, measurements, self._path(evaluation, shared))
@@ -331,3 +329,11 @@ def provenance() -> dict[str, Any]:
         "command": " ".join(sys.argv),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _notes(records: Iterable[MethodResult], n_resamples: int) -> dict[str, None]:
+    """Return the notes of all methods, each once, and those on the intervals."""
+    records = list(records)
+    notes = dict.fromkeys(note for record in records for note in record.notes)
+    results = [result for record in records for result in record.results]
+    return notes | dict.fromkeys(interval_notes(results, n_resamples))

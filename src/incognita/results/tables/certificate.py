@@ -176,6 +176,6 @@ def _cell(result: Result | None, *, with_bounds: bool) -> str:
     scale, decimals = (1.0, 0) if get_metric(result.metric).is_count else (100.0, 1)
     value = f"{scale * result.value:.{decimals}f}"
     if not with_bounds or math.isnan(result.low):
-        return value
+        return value + result.few
     low, high = (f"{scale * bound:.{decimals}f}" for bound in (result.low, result.high))
     return f"{value} [{low}, {high}]"
