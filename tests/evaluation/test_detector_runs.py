@@ -653,6 +653,7 @@ def test_names_that_would_be_mixed_up_are_refused():
 def test_a_search_without_held_out_boxes_is_refused_before_any_pass():
     said = refusal(benchmark=small_benchmark(unknown_validation=None), search=True)
     assert "A search needs unknown validation images" in said
+    assert 'Add a set with role = "unknown-validation" to its file' in said
 
 
 def test_methods_that_boxes_cannot_feed_are_left_out_of_all_and_refused_by_name():

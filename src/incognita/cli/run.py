@@ -38,7 +38,9 @@ Models = Annotated[
 Weights = Annotated[
     Path | None, typer.Option(help="Weights to load into the model: .safetensors or .pt.")
 ]
-Methods = Annotated[str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10)".')]
+Methods = Annotated[
+    str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10), file.py:Class(k=3)".')
+]
 Data = Annotated[Path | None, typer.Option(help="Folder with the images of the benchmark.")]
 Outputs = Annotated[
     Path | None,

@@ -32,7 +32,7 @@ from incognita.evaluation.fit_and_score import (
 from incognita.evaluation.select_methods import SelectedMethods
 from incognita.extraction.settings import Settings
 from incognita.methods.method import Method, family_of
-from incognita.models.fingerprints import describe_callable
+from incognita.models.fingerprints import describe_source
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import Cost, MethodKey, MethodResult
 from incognita.results.result import Result, Split, interval_notes
@@ -247,7 +247,11 @@ class Evaluator:
             identity=self.plan.identity(shared, key),
             search=scored.searches.get(key),
             provenance=provenance() | self.plan.named(),
-            notes=(*self.plan.benchmark.notes, *self.task.notes(fitted, self.plan.options)),
+            notes=(
+                *self.plan.benchmark.notes,
+                *fitted.notes,
+                *self.task.notes(fitted, self.plan.options),
+            ),
             failed_images=self.plan.failed_images(()),
             thresholds=measurement.thresholds,
         )
@@ -290,10 +294,10 @@ class Evaluator:
 
 
 def code_version(method: Method) -> str:
-    """Return a text that changes with a method's code: our version, or a hash of its class."""
+    """Return a text that changes with a method's code: our version, or a hash of class and file."""
     kind, scorer = type(method), getattr(method, "scorer", None)
     is_ours = kind.__module__.startswith("incognita.")
-    own = f"incognita {__version__}" if is_ours else describe_callable(kind)
+    own = f"incognita {__version__}" if is_ours else describe_source(kind)
     return f"{own}, {code_version(scorer)}" if isinstance(scorer, Method) else own
 
 
