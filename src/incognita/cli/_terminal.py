@@ -84,10 +84,10 @@ def _shown_progress(
 def _announce_compilation() -> None:
     """Write a line when kernels are compiled: many seconds of silence look like a hang."""
     if "numba" in sys.modules and not _announcing:
-        from incognita.kernels import on_first_compilation
+        import incognita.kernels as kernels
 
         _announcing.append(True)
-        on_first_compilation(lambda: sys.stderr.write(COMPILING))
+        kernels.on_first_compilation(lambda: sys.stderr.write(COMPILING))
 
 
 def _rich_progress() -> Any:

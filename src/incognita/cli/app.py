@@ -58,7 +58,7 @@ def main() -> None:
         is_missing = isinstance(error, MissingDataError)
         _exit(str(error), terminal.DATA_MISSING if is_missing else terminal.WRONG_USAGE)
     except ClickError as error:
-        _exit(_usage_sentence(error), terminal.WRONG_USAGE)
+        _exit_with_usage(error)
     except MemoryError as error:
         _exit(f"Out of memory: {error}. Process less at once.", terminal.WRONG_USAGE)
     except OSError as error:
@@ -69,13 +69,14 @@ def main() -> None:
         raise
 
 
-def _usage_sentence(error: Any) -> str:
-    """Return what is wrong with the options, and where they are listed."""
+def _exit_with_usage(error: Any) -> None:
+    """Exit with a sentence on what is wrong with the options, and where they are listed."""
     message = str(error.format_message()).rstrip()
-    if error.ctx is None or type(error).__name__ == "NoArgsIsHelpError":
-        return message
+    if not message or type(error).__name__ == "NoArgsIsHelpError":  # the help was printed
+        sys.exit(terminal.WRONG_USAGE)
     end = "" if message.endswith((".", "?", "!")) else "."
-    return f"{message}{end} See {error.ctx.command_path} --help."
+    where = "" if error.ctx is None else f" See {error.ctx.command_path} --help."
+    _exit(f"{message}{end}{where}", terminal.WRONG_USAGE)
 
 
 def _repair_streams() -> None:

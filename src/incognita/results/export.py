@@ -1,7 +1,6 @@
 """Output formats of a report: to add one, write a function and a line in `FORMATS`."""
 
 import json
-import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -98,18 +97,12 @@ class Report(ABC):
 
 
 def stdout_console(*, wide: bool = False) -> "Console":
-    """Return the console of a command, as wide as the terminal.
-
-    A log or a pipe has no width of its own: that of COLUMNS, or `WIDTH`.
-    """
+    """Return the console of a command: as wide as the terminal, or `WIDTH` in a log or a pipe."""
     from rich.console import Console
 
     if wide:
         return Console(width=UNLIMITED)
-    if sys.stdout.isatty():
-        return Console()
-    columns = os.environ.get("COLUMNS", "")
-    return Console(width=int(columns) if columns.isdecimal() and int(columns) else WIDTH)
+    return Console() if sys.stdout.isatty() else Console(width=WIDTH)
 
 
 def as_text(report: Report, *, width: int = WIDTH) -> str:
