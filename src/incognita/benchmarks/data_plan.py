@@ -79,13 +79,18 @@ def total_megabytes(needed: Sequence[Needed]) -> float:
     return float(sum(sizes.values()))
 
 
-def check(found: DefinitionFile, data: str | PathLike[str] | None = None) -> list[Checked]:
+def check(
+    found: DefinitionFile,
+    data: str | PathLike[str] | None = None,
+    *,
+    allow_outside: bool = False,
+) -> list[Checked]:
     """Look for every set of a benchmark; a set that cannot be loaded is reported, not raised.
 
     Images that are in two sets which must be apart, and known classes in unknown sets, are
     refused as `load_benchmark` does.
     """
-    context = data_context(found, data)
+    context = data_context(found, data, allow_outside=allow_outside)
     entries = found.definition.set
     results = [_load_or_explain(entry, context) for entry in entries]
     loaded = [result for result in results if isinstance(result, LoadedSet)]

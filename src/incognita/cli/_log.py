@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from incognita._version import __version__
-from incognita.errors import count
+from incognita.errors import count, printable
 
 if TYPE_CHECKING:
     from incognita.results.export import Report
@@ -33,7 +33,7 @@ def write_line(path: Path | None, text: str) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     seconds = time.monotonic() - _START
     with path.open("a", encoding="utf-8", errors="replace") as file:
-        file.write(f"{now} {seconds:8.1f} s  {' '.join(text.split())}\n")
+        file.write(f"{now} {seconds:8.1f} s  {printable(' '.join(text.split()))}\n")
 
 
 @contextmanager

@@ -215,10 +215,20 @@ def _show(builds: "Sequence[SplitBuild]", out: Path) -> None:
     console.print(Text(f"Why each image is where it is: {out / MANIFEST}"))
     if (out / BENCHMARK).is_file():
         path = out / BENCHMARK
-        console.print(Text(f"Next: incognita data check {path}"))
-        console.print(Text(f"Then: incognita run {path} --model YOURS"))
+        option = _allow_outside(path)
+        console.print(Text(f"Next: incognita data check {path}{option}"))
+        console.print(Text(f"Then: incognita run {path}{option} --model YOURS"))
     else:
         console.print(Text("No benchmark is written: it needs known and unknown images."))
+
+
+def _allow_outside(benchmark: Path) -> str:
+    """Return the option that a benchmark needs whose images stay outside of its folder."""
+    from incognita.benchmarks.definition_files import find_definition
+
+    entries = (entry.model_dump() for entry in find_definition(benchmark).definition.set)
+    places = [entry[key] for entry in entries for key in ("annotations", "images") if key in entry]
+    return " --allow-outside" if any(place.startswith("..") for place in places) else ""
 
 
 def _table(builds: "Sequence[SplitBuild]") -> "Table":

@@ -21,11 +21,17 @@ data_app = typer.Typer(
 BenchmarkName = Annotated[
     str, typer.Argument(metavar="BENCHMARK", help="A name, or the path of a TOML file.")
 ]
+AllowOutside = Annotated[
+    bool,
+    typer.Option("--allow-outside", help="Follow paths in files that leave the data folder."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 @data_app.command("plan")
-def plan_command(benchmark: BenchmarkName, as_json: AsJson = False) -> None:
+def plan_command(
+    benchmark: BenchmarkName, allow_outside: AllowOutside = False, as_json: AsJson = False
+) -> None:
     """Print what a benchmark needs: images, where they are published, license, size, place.
 
     Example: incognita data plan openood/cifar10
@@ -33,7 +39,7 @@ def plan_command(benchmark: BenchmarkName, as_json: AsJson = False) -> None:
     from incognita.benchmarks import data_plan as planning
     from incognita.benchmarks.definition_files import find_definition
 
-    definition = find_definition(benchmark).definition
+    definition = find_definition(benchmark, allow_outside=allow_outside).definition
     needed = planning.plan(definition)
     if as_json:
         metadata = {"benchmark": definition.name, "version": definition.version}
@@ -53,6 +59,7 @@ def check_command(
             help="The folder with the data; by default that of the TOML file, or INCOGNITA_DATA."
         ),
     ] = None,
+    allow_outside: AllowOutside = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what is found and what is missing.
@@ -66,8 +73,8 @@ def check_command(
     from incognita.benchmarks.definition_files import find_definition
     from incognita.cli._terminal import DATA_MISSING, IN_PART
 
-    found = find_definition(benchmark)
-    checked = planning.check(found, data)
+    found = find_definition(benchmark, allow_outside=allow_outside)
+    checked = planning.check(found, data, allow_outside=allow_outside)
     verdict = planning.verdict(checked)
     if as_json:
         metadata = {"benchmark": found.definition.name, "task": found.definition.task}

@@ -1,6 +1,7 @@
 """`incognita run`: every method on a benchmark, from one pass of the network."""
 
 import sys
+from contextlib import redirect_stdout
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,6 +43,10 @@ Methods = Annotated[
     str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10), file.py:Class(k=3)".')
 ]
 Data = Annotated[Path | None, typer.Option(help="Folder with the images of the benchmark.")]
+AllowOutside = Annotated[
+    bool,
+    typer.Option("--allow-outside", help="Follow paths in files that leave the data folder."),
+]
 Outputs = Annotated[
     Path | None,
     typer.Option(
@@ -143,6 +148,7 @@ def run_command(
     weights: Weights = None,
     methods: Methods = "all",
     data: Data = None,
+    allow_outside: AllowOutside = False,
     outputs: Outputs = None,
     save_outputs: SaveOutputs = None,
     detections: FoundBoxes = None,
@@ -173,20 +179,23 @@ def run_command(
     Example: incognita run terra/standard --methods all
 
     Exit codes: 0 done, also if a note says that images are missing; 2 wrong usage; 3 data
-    missing; 4 finished, but some images or methods failed, which are named; 130 interrupted, and
-    the same command resumes.
+    missing; 4 finished, but some images or methods failed, which are named, or the disk is full;
+    130 (Ctrl-C) or 143 (SIGTERM) interrupted: the same command resumes, as after a full disk.
     """
     need("torch", extra="torch", needed_by="run")
     from incognita.evaluation.evaluate import evaluate
     from incognita.extraction.settings import Settings
 
-    with progress_on_stderr(log=log) as (on_step, on_progress):
+    # what a network or a method prints must not end up in the JSON
+    progress = progress_on_stderr(resumes=True, log=log)
+    with redirect_stdout(sys.stderr), progress as (on_step, on_progress):
         evaluation = evaluate(
             model or None,
             benchmark,
             methods,
             weights=weights,
             data=data,
+            allow_outside=allow_outside,
             outputs=_one_of(outputs, detections),
             embed=embed,
             save_outputs=save_outputs,
