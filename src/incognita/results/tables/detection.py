@@ -134,10 +134,8 @@ def coverage_table(result: MethodResult, splits: Sequence[str], *, width: int = 
     undetected = [result.get("unknown_objects_without_detection", split) for split in splits]
     columns = [
         Column("images", [f"{found.support.get('images', 0):,}" for found in without]),
-        Column(
-            "unknown\nobjects", [f"{found.support.get('objects', 0):,}" for found in undetected]
-        ),
-        Column("no\nprediction ↓", [_percent(found.value) for found in without]),
+        Column("unknown objects", [f"{found.support.get('objects', 0):,}" for found in undetected]),
+        Column("no prediction ↓", [_percent(found.value) for found in without]),
         Column("undetected ↓", [_percent(found.value) for found in undetected]),
     ]
     layout = Layout([names("images of", [Text(split) for split in splits])], [columns])
