@@ -143,7 +143,7 @@ def test_every_convention_is_printed_however_narrow_the_screen(width):
     assert max(map(len, lines)) <= width
     # a long list is folded over lines: read the column of the conventions from top to bottom
     start = next(line for line in lines if "convention" in line).index("convention")
-    column = "".join(line[start : start + 21].split("  ")[0].strip() for line in lines)
+    column = "".join(line[start : start + 22].split("  ")[0].strip() for line in lines)
     for convention in {result.convention for result in certificate.results}:
         assert convention in column
 

@@ -67,7 +67,7 @@ def _layout(results: Sequence[Result], left_out: Collection[str]) -> Layout:
     units = [[Column(split, cells)] for split, cells in zip(splits, columns[2:], strict=False)]
     if MEANINGS not in left_out:
         units.append([Column("what it is", columns[-1], justify="left", style="dim")])
-    heads = [names("metric", columns[0]), names("convention", columns[1], width=21)]
+    heads = [names("metric", columns[0]), names("convention", columns[1], width=22)]
     return Layout(heads, units, sections, padding=(0, 1))
 
 
