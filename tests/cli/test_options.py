@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from incognita.benchmarks.definition_files import find_definition
+from incognita.benchmarks.load import load_benchmark
 
 STREET = Path(str(files("incognita.benchmarks").joinpath("examples", "street")))
 INPUTS = f"""
@@ -151,6 +152,13 @@ def test_links_of_a_plan_are_not_broken(tmp_path):
     assert len(lines) > 3
     for source in find_definition("openood/imagenet200").definition.sources.values():
         assert any(line.endswith(f": {source.published}") for line in lines)
+
+
+def test_the_help_says_what_limit_does_with_training_sets(tmp_path):
+    shown = " ".join(incognita("run", "--help", cwd=tmp_path).stdout.replace("│", " ").split())
+    assert "ten times as many for the training set of a classifier" in shown
+    limited = load_benchmark("digits/standard", limit=5)
+    assert (len(limited.train), len(limited.test)) == (50, 5)
 
 
 COMPILING = """
