@@ -504,24 +504,29 @@ def test_links_that_go_in_a_circle_are_no_file(certify, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "sentence"),
+    ("error", "code", "sentence"),
     [
-        (OSError(28, "No space left on device", "/x"), "/x: No space left on device."),
-        (OSError(5, "Input/output error"), "The output: Input/output error."),
+        (
+            OSError(28, "No space left on device", "/x"),
+            4,
+            "The disk is too full to write /x. Make room first.",
+        ),
+        (OSError(5, "Input/output error"), 2, "The output: Input/output error."),
         (
             MemoryError("Unable to allocate 9 EiB"),
+            2,
             "Out of memory: Unable to allocate 9 EiB. Process less at once.",
         ),
     ],
 )
-def test_a_machine_that_gives_up_ends_with_code_2_and_a_sentence(
-    certify, monkeypatch, error, sentence
+def test_a_machine_that_gives_up_ends_with_a_code_and_a_sentence(
+    certify, monkeypatch, error, code, sentence
 ):
     def give_up(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr("incognita.evaluation.certify.certify", give_up)
-    assert_one_sentence(certify(), 2, sentence)
+    assert_one_sentence(certify(), code, sentence)
 
 
 @pytest.mark.parametrize(
