@@ -34,7 +34,9 @@ class Counter:
 
 @pytest.fixture
 def network():
-    return wrap_classifier(TinyNet(), example=torch.zeros(2, 3, 8, 8), name="tiny-net")
+    return wrap_classifier(
+        TinyNet(), preprocess="none", example=torch.zeros(2, 3, 8, 8), name="tiny-net"
+    )
 
 
 def passive_methods():
@@ -129,7 +131,9 @@ def test_another_seed_or_weight_is_another_result(network, tmp_path):
     places = {"store": tmp_path / "outputs", "out": tmp_path / "results", "n_resamples": 5}
     incognita.evaluate(network, tiny_benchmark(), "msp", **places)
     incognita.evaluate(network, tiny_benchmark(), "msp", seed=1, **places)
-    other = wrap_classifier(TinyNet(seed=1), example=torch.zeros(2, 3, 8, 8), name="tiny-net")
+    other = wrap_classifier(
+        TinyNet(seed=1), preprocess="none", example=torch.zeros(2, 3, 8, 8), name="tiny-net"
+    )
     incognita.evaluate(other, tiny_benchmark(), "msp", **places)
     assert len(list((tmp_path / "results").rglob("*.json"))) == 3
 
@@ -176,7 +180,7 @@ def test_a_broken_image_is_recorded_and_the_rest_goes_on(network):
 
 
 def test_several_networks_are_an_ensemble(network):
-    other = wrap_classifier(TinyNet(seed=5), example=torch.zeros(2, 3, 8, 8))
+    other = wrap_classifier(TinyNet(seed=5), preprocess="none", example=torch.zeros(2, 3, 8, 8))
     found = incognita.evaluate([network, other], tiny_benchmark(), "ensemble, msp", n_resamples=0)
     batch = torch.stack([network.preprocess(image) for image in tiny_benchmark().test.images])
     with torch.inference_mode():
@@ -199,7 +203,7 @@ class Cosine(nn.Module):
 
 
 def test_a_model_without_a_linear_head_runs_what_still_works():
-    network = wrap_classifier(Cosine(), example=torch.zeros(2, 3, 8, 8))
+    network = wrap_classifier(Cosine(), preprocess="none", example=torch.zeros(2, 3, 8, 8))
     found = incognita.evaluate(network, tiny_benchmark(), "all", n_resamples=0)
     assert {"msp", "energy", "odin"} <= set(found.methods)
     assert "knn" in found.skipped
@@ -260,7 +264,7 @@ def test_the_full_spectrum_setting_counts_shifted_images_as_known(network):
 
 
 def test_a_plain_module_is_wrapped(monkeypatch):
-    found = incognita.evaluate(TinyNet(), tiny_benchmark(), "msp", n_resamples=0)
+    found = incognita.evaluate(TinyNet(), tiny_benchmark(), "msp", preprocess="none", n_resamples=0)
     assert found.get("msp").get("accuracy", "known").support == {"images": 60}
 
 
@@ -318,7 +322,7 @@ class Root(TinyNet):
 
 
 def test_an_image_that_only_a_probe_breaks_leaves_other_results_usable(tmp_path):
-    network = wrap_classifier(Root(), example=torch.ones(2, 3, 8, 8))
+    network = wrap_classifier(Root(), preprocess="none", example=torch.ones(2, 3, 8, 8))
     benchmark = tiny_benchmark()
     benchmark.test.images[:, 0, 0, 0] = np.maximum(benchmark.test.images[:, 0, 0, 0], 1)
     for part in (benchmark.unknown["near"]["a"], benchmark.unknown["near"]["b"],
@@ -370,7 +374,10 @@ def test_where_every_method_fails_no_test_image_is_looked_at(network):
 
 def test_classes_in_another_order_are_refused():
     swapped = wrap_classifier(
-        TinyNet(), example=torch.zeros(2, 3, 8, 8), class_names=("green", "red", "blue")
+        TinyNet(),
+        preprocess="none",
+        example=torch.zeros(2, 3, 8, 8),
+        class_names=("green", "red", "blue"),
     )
     with pytest.raises(InvalidDataError, match="another order: number 0 is 'green' in the model"):
         incognita.evaluate(swapped, tiny_benchmark(), "msp")
@@ -449,3 +456,79 @@ def test_scores_of_the_wrong_kind_name_the_method(network):
     assert "Expected a tensor of 60 scores of lists for test" in found.failed["lists"]
     assert "got [60, 3]. Return one number per row" in found.failed["tables"]
     assert "failed: tables: Expected a tensor" in " ".join(str(found).split())
+
+
+# preprocessing --------------------------------------------------------------------------------
+
+TABLE = {"resize": 8, "crop": 8, "mean": [0.5, 0.4, 0.3], "std": [0.25, 0.5, 0.125]}
+WRAPS = [
+    pytest.param(lambda network: network, id="bare"),
+    pytest.param(incognita.wrap_classifier, id="wrapped"),
+]
+PER_CHANNEL = incognita.Preprocessing(8, 8, (0.5, 0.4, 0.3), (0.25, 0.5, 0.125))
+
+
+def logits_after(preprocess, network):
+    with torch.no_grad():
+        return network(torch.stack([preprocess(image) for image in tiny_benchmark().test.images]))
+
+
+def energy(model, benchmark=None, **options):
+    return incognita.evaluate(
+        model, benchmark or tiny_benchmark(), "energy", n_resamples=0, **options
+    )
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_a_network_of_unknown_preprocessing_is_refused_with_the_ways_to_state_it(wrap):
+    with pytest.raises(InvalidDataError) as refusal:
+        energy(wrap(TinyNet()))
+    for way in ("--preprocess", "incognita.Preprocessing", "pretrained_cfg", "[preprocessing]"):
+        assert way in str(refusal.value)
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_the_preprocessing_of_the_benchmark_is_used_and_said(wrap):
+    benchmark = tiny_benchmark(metadata={"preprocessing": TABLE})
+    found, network = energy(wrap(TinyNet()), benchmark), TinyNet().eval()
+    expected = -logits_after(PER_CHANNEL, network).logsumexp(dim=1)
+    np.testing.assert_allclose(found.scores["energy"]["test"], expected, rtol=1e-5)
+    assert f"so that of tiny is used ({PER_CHANNEL})" in " ".join(found.notes)
+    assert found.get("energy").identity["networks"][0]["preprocessing"] == repr(PER_CHANNEL)
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("stated", [PER_CHANNEL, str(PER_CHANNEL)], ids=["object", "text"])
+def test_stated_preprocessing_comes_first(wrap, stated):
+    other = TABLE | {"mean": [0.0, 0.0, 0.0]}
+    benchmark = tiny_benchmark(metadata={"preprocessing": other})
+    found = energy(wrap(TinyNet()), benchmark, preprocess=stated)
+    expected = -logits_after(PER_CHANNEL, TinyNet().eval()).logsumexp(dim=1)
+    np.testing.assert_allclose(found.scores["energy"]["test"], expected, rtol=1e-5)
+    assert not any("preprocessing" in note for note in found.notes)
+    with pytest.raises(InvalidDataError, match="TinyNet has its own preprocessing"):
+        energy(wrap_classifier(TinyNet(), preprocess="none"), preprocess=stated)
+
+
+def test_a_timm_network_brings_its_preprocessing_and_a_note_says_so():
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    network = timm.create_model("test_resnet", pretrained=False, num_classes=3).eval()
+    found = energy(network, tiny_benchmark(metadata={"preprocessing": TABLE}))
+    (note,) = [note for note in found.notes if "preprocessing" in note]
+    assert "is that of its pretrained_cfg (size=" in note
+    assert "fine-tuned network keeps the old one" in note
+    assert "crop=160" in found.get("energy").identity["networks"][0]["preprocessing"]
+
+
+def test_images_that_cannot_be_one_batch_stop_the_run_and_blame_the_preprocessing():
+    test = pictures("test", 9, seed=3, classes=3)
+    images = [*test.images[:8], test.images[8][:6]]
+    benchmark = tiny_benchmark(test=replace(test, images=images))
+    with pytest.raises(InvalidDataError, match=r"different shapes, \[3, 8, 8\] for test/0 and"):
+        energy(TinyNet(), benchmark, preprocess="none")
+
+
+def test_preprocess_for_a_detection_benchmark_is_refused():
+    with pytest.raises(InvalidDataError, match="`preprocess` needs a benchmark for classifiers"):
+        incognita.evaluate(None, "terra/detection", "msp", preprocess="none", limit=2)

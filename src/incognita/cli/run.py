@@ -35,6 +35,13 @@ Models = Annotated[
 Weights = Annotated[
     Path | None, typer.Option(help="Weights to load into the model: .safetensors or .pt.")
 ]
+Preprocess = Annotated[
+    str | None,
+    typer.Option(
+        help='Of a classifier: "size=256 crop=224 mean=imagenet std=imagenet", or none for pixels '
+        "/ 255. By default that of the model, else of the benchmark; a note says which."
+    ),
+]
 Methods = Annotated[str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10)".')]
 Data = Annotated[Path | None, typer.Option(help="Folder with the images of the benchmark.")]
 Search = Annotated[
@@ -102,6 +109,7 @@ def run_command(
     benchmark: BenchmarkName,
     model: Models = None,
     weights: Weights = None,
+    preprocess: Preprocess = None,
     methods: Methods = "all",
     data: Data = None,
     search: Search = False,
@@ -138,6 +146,7 @@ def run_command(
             benchmark,
             methods,
             weights=weights,
+            preprocess=preprocess,
             data=data,
             search=search,
             limit=limit,

@@ -1,12 +1,13 @@
 """What an evaluation of a classifier needs: its networks, its rows (images), its measures."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from incognita.benchmarks.benchmark import SHIFTED, Benchmark
 from incognita.benchmarks.load import check_classes, list_benchmarks
@@ -28,8 +29,14 @@ from incognita.extraction.classifier_pass import identity_of_classifier
 from incognita.extraction.settings import CLASSIFIER_LAYOUT, Settings
 from incognita.methods.ensembles import join_members
 from incognita.methods.method import Method
-from incognita.models.classifier import Classifier, wrap_classifier
-from incognita.models.load import load_classifier
+from incognita.models.classifier import (
+    Classifier,
+    WrappedClassifier,
+    as_preprocessing,
+    wrap_classifier,
+)
+from incognita.models.libraries import carried_preprocessing
+from incognita.models.load import ModelOptions, load_classifier
 from incognita.models.preprocessing import Preprocessing
 from incognita.results.evaluation import Evaluation
 from incognita.results.result import FULL_SPECTRUM, Result, Split
@@ -45,10 +52,69 @@ from incognita.results.score_tables import (
 OneModel = str | Classifier | nn.Module
 
 
+@dataclass(frozen=True, eq=False)
+class PreprocessingChoice:
+    """Chooses the preprocessing of a network: what is stated, what it carries, the benchmark's.
+
+    Args:
+        benchmark: The benchmark.
+        stated: What the user states.
+        notes: Says which one was taken, where it was not stated.
+    """
+
+    benchmark: Benchmark
+    stated: Callable[..., Any] | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def __call__(self, network: nn.Module) -> Callable[..., Any]:
+        """Return the preprocessing of a network; raise where nobody knows it."""
+        if self.stated is not None:
+            return self.stated
+        name = type(network).__name__
+        if (found := carried_preprocessing(network)) is not None:
+            place, carried = found
+            self.notes.append(
+                f"the preprocessing of {name} is that of its {place} ({_in_words(carried)}); a "
+                f"fine-tuned network keeps the old one, so state another with --preprocess"
+            )
+            return carried
+        table = self.benchmark.metadata.get("preprocessing")
+        if table is None:
+            raise InvalidDataError(_unknown_preprocessing(name, self.benchmark))
+        chosen = Preprocessing(
+            table["resize"], table["crop"], tuple(table["mean"]), tuple(table["std"])
+        )
+        self.notes.append(
+            f"{name} states no preprocessing, so that of {self.benchmark.name} is used ({chosen})"
+        )
+        return chosen
+
+
+def _in_words(preprocess: Callable[..., Any]) -> str:
+    return (
+        str(preprocess) if isinstance(preprocess, Preprocessing) else "a transform of its library"
+    )
+
+
+def _unknown_preprocessing(name: str, benchmark: Benchmark) -> str:
+    return (
+        f"The preprocessing of {name} is not known: it carries no pretrained_cfg of timm, and "
+        f"{benchmark.name} has no [preprocessing] table. State it with --preprocess "
+        f'"size=256 crop=224 mean=imagenet std=imagenet" (preprocess=incognita.Preprocessing(…)), '
+        f"or with --preprocess none if pixels between 0 and 1 are right."
+    )
+
+
 def load_classifiers(
-    model: object, benchmark: Benchmark, weights: Path | None = None
-) -> list[Classifier]:
-    """Load the networks of an evaluation; raise if their classes are not the benchmark's."""
+    model: object,
+    benchmark: Benchmark,
+    weights: Path | None = None,
+    preprocess: str | Callable[..., Any] | None = None,
+) -> tuple[list[Classifier], tuple[str, ...]]:
+    """Load the networks of an evaluation, with notes on their preprocessing.
+
+    Raise if their classes are not the benchmark's.
+    """
     if model is None and benchmark.default_model is None:
         raise InvalidDataError(
             f"{benchmark.name} has no default model. Give one (--model, model=), such as "
@@ -63,23 +129,42 @@ def load_classifiers(
         )
     if not models:
         raise InvalidDataError("Expected at least one model, got an empty list.")
-    networks = [_network(one, benchmark, weights) for one in models]
+    stated = None if preprocess is None else as_preprocessing(preprocess)
+    choice = PreprocessingChoice(benchmark, stated)
+    networks = [_preprocessed(_network(one, choice, weights), choice) for one in models]
     for network in networks:
         check_classes(network.name, network.class_names, benchmark)
-    return networks
+    return networks, tuple(dict.fromkeys(choice.notes))
 
 
-def _network(model: object, benchmark: Benchmark, weights: Path | None) -> Classifier:
+def _network(model: object, choice: PreprocessingChoice, weights: Path | None) -> Classifier:
+    benchmark = choice.benchmark
     if isinstance(model, str):
         if model in list_benchmarks():
             raise InvalidDataError(
                 f"Expected a model, got the benchmark {model}. Write benchmark={model!r}."
             )
-        return load_classifier(model, weights=weights, example=_example(benchmark))
+        options = ModelOptions(
+            weights,
+            preprocess=choice.stated,
+            example=_example(benchmark),
+            choose_preprocess=choice,
+            known_classes=tuple(benchmark.classes),
+        )
+        return load_classifier(model, options)
     if isinstance(model, nn.Module):
-        classes = tuple(benchmark.classes)
-        return wrap_classifier(model, class_names=classes, example=_example(benchmark))
+        return wrap_classifier(
+            model,
+            preprocess=choice(model),
+            class_names=tuple(benchmark.classes),
+            example=_example(benchmark),
+        )
     if isinstance(model, Classifier):
+        if choice.stated is not None and getattr(model, "states_preprocessing", True):
+            raise InvalidDataError(
+                f"{model.name} has its own preprocessing. Pass another to wrap_classifier, or the "
+                f"bare network to evaluate."
+            )
         return model
     what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
     raise InvalidDataError(
@@ -88,11 +173,18 @@ def _network(model: object, benchmark: Benchmark, weights: Path | None) -> Class
     )
 
 
-def _example(benchmark: Benchmark) -> Tensor | None:
-    """Return two images of the size the network will see; it may accept no other."""
+def _preprocessed(network: Classifier, choice: PreprocessingChoice) -> Classifier:
+    """Choose the preprocessing of a classifier that was wrapped without one."""
+    if isinstance(network, WrappedClassifier) and not network.states_preprocessing:
+        return network.with_preprocess(choice(network.module))
+    return network
+
+
+def _example(benchmark: Benchmark) -> np.ndarray | None:
+    """Return an image of the size the network will see; it may accept no other."""
     for index in range(len(benchmark.test.image_ids)):
         try:
-            return torch.stack(2 * [Preprocessing()(benchmark.test.load(index))])
+            return benchmark.test.load(index)
         except (OSError, ValueError):
             continue  # reported with the other failed images when all are read
     return None
@@ -146,6 +238,7 @@ class ClassifierTask:
     networks: Sequence[Classifier]
     benchmark: Benchmark
     log: ExtractionLog
+    model_notes: tuple[str, ...] = ()
 
     row: ClassVar[Literal["image", "box"]] = "image"
 
@@ -213,10 +306,11 @@ class ClassifierTask:
         """Return notes on the networks."""
         first, *others = self.networks
         if not others:
-            return []
+            return [*self.model_notes]
         return [
+            *self.model_notes,
             f"an ensemble of {len(others) + 1} networks: methods on logits score their mean, all "
-            f"others the first one, {first.name}"
+            f"others the first one, {first.name}",
         ]
 
     def finish(
