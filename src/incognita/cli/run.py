@@ -9,6 +9,7 @@ import typer
 
 from incognita.cli._terminal import IN_PART, progress_on_stderr
 from incognita.models import library_examples
+from incognita.registry import need
 
 if TYPE_CHECKING:
     from incognita.evaluation.evaluate import BoxOptions
@@ -137,6 +138,7 @@ def run_command(
     missing; 4 finished, but some images or methods failed, which are named; 130 interrupted, and
     the same command resumes.
     """
+    need("torch", extra="torch", needed_by="run")
     from incognita.evaluation.evaluate import evaluate
     from incognita.extraction.settings import Settings
 
