@@ -128,6 +128,20 @@ def test_a_broken_image_ends_in_exit_code_4_and_is_named(own):
     assert "failed image: 3.png of noise" in done.stdout
 
 
+def test_a_missing_folder_ends_in_exit_code_4_and_its_path(own):
+    absent = '[[set]]\nname = "gone"\nrole = "far"\nkind = "folder"\npath = "gone"\n'
+    (own / "mine.toml").write_text(OWN + absent)
+    done = incognita(*RUN_OWN, "--methods", "msp", cwd=own)
+    assert done.returncode == 4, done.stderr
+    shown = "".join(done.stdout.split())
+    assert f"missingset:gone:{own / 'gone'}" in shown
+    assert "near" in done.stdout
+    (own / "noise").rename(own / "away")
+    done = incognita(*RUN_OWN, "--methods", "msp", cwd=own)
+    assert done.returncode == 3
+    assert f"(nothing at {own / 'noise'})" in " ".join(done.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

@@ -135,8 +135,8 @@ def run_command(
     Example: incognita run terra/standard --methods all
 
     Exit codes: 0 done, also if a note says that images are missing; 2 wrong usage; 3 data
-    missing; 4 finished, but some images or methods failed, which are named; 130 interrupted, and
-    the same command resumes.
+    missing; 4 finished, but a set is missing or some images or methods failed, which are named;
+    130 interrupted, and the same command resumes.
     """
     need("torch", extra="torch", needed_by="run")
     from incognita.evaluation.evaluate import evaluate

@@ -1,7 +1,8 @@
 """What an evaluation of a classifier needs: its networks, its rows (images), its measures."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from incognita.benchmarks.benchmark import SHIFTED, Benchmark
+from incognita.benchmarks.benchmark import SHIFTED, TEST, Benchmark
 from incognita.benchmarks.load import check_classes, list_benchmarks
 from incognita.containers.dataset import Dataset
 from incognita.containers.needs import ExtraOutput, Needs
@@ -24,8 +25,18 @@ from incognita.evaluation.classifier_metrics import (
 )
 from incognita.evaluation.evaluator import Measurements, MethodMeasurement, Options, Stored
 from incognita.evaluation.fit_and_score import ExtractionLog, FittedMethod, OnStep, ScoredMethods
+from incognita.evaluation.plausibility import (
+    Accuracy,
+    accuracy_of,
+    check_accuracy,
+    check_class_images,
+    check_names,
+    check_repeat,
+    check_rows,
+)
 from incognita.evaluation.select_methods import Capabilities
 from incognita.extraction.classifier_pass import identity_of_classifier
+from incognita.extraction.extract import extract
 from incognita.extraction.settings import CLASSIFIER_LAYOUT, Settings
 from incognita.methods.ensembles import join_members
 from incognita.methods.method import Method
@@ -196,10 +207,18 @@ class ClassifierExtractor:
 
     With several networks the outputs are those of the ensemble: logits are the mean logits,
     features and head those of the first network.
+
+    Args:
+        networks: The networks.
+        log: Runs the extraction.
+        validation: The accuracy on validation images, if they were needed.
+        notes: Says if a network gives other outputs for the same images.
     """
 
     networks: Sequence[Classifier]
     log: ExtractionLog
+    validation: Accuracy | None = None
+    notes: list[str] = field(default_factory=list)
 
     def outputs(
         self,
@@ -212,10 +231,23 @@ class ClassifierExtractor:
         """Return the outputs of a data set, without the images that failed."""
         network, *others = self.networks
         first = self.log.extract(network, name, dataset, extra_outputs, layers=layers)
+        if name == TEST:
+            self._repeat(network, dataset, first)
+        if name == "validation":
+            self.validation = accuracy_of(first)
         if not others:
             return first  # type: ignore[no-any-return]
         members = [first, *(self.log.extract(other, name, dataset) for other in others)]
         return join_members(_common_images(members))
+
+    def _repeat(self, network: Classifier, dataset: Dataset, first: ClassifierOutputs) -> None:
+        """Run the first batch again; a network that is not deterministic is noted."""
+        settings = replace(self.log.settings, workers=1)
+        n_images = min(settings.batch_size or CLASSIFIER_LAYOUT.batch_size, len(dataset.image_ids))
+        again = extract(network, dataset.subset(range(n_images)), settings=settings).outputs
+        if again.image_ids == first.image_ids[: len(again)]:
+            logits = first.logits[: len(again)], again.logits
+            self.notes += check_repeat(network.name, *logits, settings.precision)
 
     def empty(self) -> ClassifierOutputs:
         """Return outputs without images."""
@@ -231,7 +263,7 @@ def _common_images(members: Sequence[ClassifierOutputs]) -> list[ClassifierOutpu
     ]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ClassifierTask:
     """Evaluates methods on the images of a classifier, or of an ensemble of them."""
 
@@ -239,6 +271,7 @@ class ClassifierTask:
     benchmark: Benchmark
     log: ExtractionLog
     model_notes: tuple[str, ...] = ()
+    _extractor: ClassifierExtractor | None = None
 
     row: ClassVar[Literal["image", "box"]] = "image"
 
@@ -273,7 +306,8 @@ class ClassifierTask:
         self, methods: Mapping[str, Method], on_step: OnStep | None
     ) -> ClassifierExtractor:
         """Return the source of rows."""
-        return ClassifierExtractor(self.networks, self.log)
+        self._extractor = ClassifierExtractor(self.networks, self.log)
+        return self._extractor
 
     def measure(
         self, scored: ScoredMethods, stored: Stored, options: Options, on_step: OnStep | None
@@ -300,7 +334,23 @@ class ClassifierTask:
             measured=measured,
             sets=sets,
             scores=scores,
+            notes=tuple(self._doubts(scored.sets)),
         )
+
+    def _doubts(self, sets: Sequence[ScoredSet]) -> list[str]:
+        """Return notes on numbers that are not plausible."""
+        first, benchmark, extractor = self.networks[0], self.benchmark, self._extractor
+        notes = check_names(first.name, first.class_names, benchmark)
+        notes += check_class_images(benchmark)
+        for scored in sets:
+            if scored.name == TEST and extractor is not None:
+                validation, n_classes = extractor.validation, len(benchmark.classes)
+                notes += check_accuracy(scored.predicted, scored.labels, n_classes, validation)
+                notes += extractor.notes
+        n_rows: Counter[str] = Counter()
+        for scored in sets:
+            n_rows.update({scored.group: len(scored)} if scored.is_unknown else {})
+        return notes + check_rows(n_rows, self.row)
 
     def notes(self, fitted: FittedMethod, options: Options) -> list[str]:
         """Return notes on the networks."""

@@ -91,8 +91,8 @@ class Evaluation(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every image and every method succeeded."""
-        return not self.failed_images and not self.failed
+        """Whether every set was there, and every image and every method succeeded."""
+        return not self.failed_images and not self.failed and not self.metadata.get("absent")
 
     def get(self, method: str) -> MethodResult:
         """Return the record of one method."""
@@ -136,6 +136,7 @@ class Evaluation(Report):
             images[N_NAMED:] = [f"and {len(images) - N_NAMED} more"]
         return [
             *(("note", note) for note in self.notes),
+            *(("missing set", f"{k}: {at}") for k, at in self.metadata.get("absent", {}).items()),
             *(("skipped", f"{name} {why}") for name, why in self.skipped.items()),
             *(("failed", f"{name}: {why}") for name, why in self.failed.items()),
             *(("failed image", image) for image in images),
