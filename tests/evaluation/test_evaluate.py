@@ -505,7 +505,8 @@ def test_stated_preprocessing_comes_first(wrap, stated):
     found = energy(wrap(TinyNet()), benchmark, preprocess=stated)
     expected = -logits_after(PER_CHANNEL, TinyNet().eval()).logsumexp(dim=1)
     np.testing.assert_allclose(found.scores["energy"]["test"], expected, rtol=1e-5)
-    assert not any("preprocessing" in note for note in found.notes)
+    assert not any("preprocessing of" in note for note in found.notes)
+    assert not any("states no preprocessing" in note for note in found.notes)
     with pytest.raises(InvalidDataError, match="TinyNet has its own preprocessing"):
         energy(wrap_classifier(TinyNet(), preprocess="none"), preprocess=stated)
 
@@ -515,7 +516,7 @@ def test_a_timm_network_brings_its_preprocessing_and_a_note_says_so():
     torch.manual_seed(0)
     network = timm.create_model("test_resnet", pretrained=False, num_classes=3).eval()
     found = energy(network, tiny_benchmark(metadata={"preprocessing": TABLE}))
-    (note,) = [note for note in found.notes if "preprocessing" in note]
+    (note,) = [note for note in found.notes if "preprocessing of" in note]
     assert "is that of its pretrained_cfg (size=" in note
     assert "fine-tuned network keeps the old one" in note
     assert "crop=160" in found.get("energy").identity["networks"][0]["preprocessing"]

@@ -230,8 +230,9 @@ class ClassifierExtractor:
     ) -> ClassifierOutputs:
         """Return the outputs of a data set, without the images that failed."""
         network, *others = self.networks
+        n_before = self.log.count.images
         first = self.log.extract(network, name, dataset, extra_outputs, layers=layers)
-        if name == TEST:
+        if name == TEST and self.log.count.images > n_before:  # unless it is all stored
             self._repeat(network, dataset, first)
         if name == "validation":
             self.validation = accuracy_of(first)
