@@ -31,6 +31,7 @@ LAYERS = [
 SINGLE_IMPORTER = {
     "incognita.benchmarks.data_plan",
     "incognita.benchmarks.sources",
+    "incognita.benchmarks.sources.recorded",
     "incognita.benchmarks.splits.build",
     "incognita.benchmarks.terra.datasets",
     "incognita.benchmarks.terra.rendering",

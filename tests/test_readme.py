@@ -199,6 +199,11 @@ def test_the_python_of_the_page_on_metrics_runs(folder, capsys):
     assert "unknown_recall R_U ↑" in capsys.readouterr().out
 
 
+def test_the_python_of_the_page_on_outputs_runs(folder):
+    names = run_page("docs/outputs.md")
+    assert set(names["report"].ranking()) == {"msp", "knn", "vim"}
+
+
 def test_no_page_with_python_is_left_out():
     tested = {
         name

@@ -70,7 +70,9 @@ def load_json(
     if not data.strip():
         raise InvalidDataError(f"{path} is empty; write the file again.")
     try:
-        return json.loads(data, object_pairs_hook=build)
+        text = data.decode(json.detect_encoding(data), "surrogatepass")
+        del data  # not beside the text and the objects, in a file of gigabytes
+        return json.loads(text, object_pairs_hook=build)
     except json.JSONDecodeError as error:
         raise InvalidDataError(
             f"{path} is broken or incomplete JSON at line {error.lineno}, column {error.colno} "

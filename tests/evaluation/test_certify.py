@@ -3,6 +3,7 @@
 import inspect
 import json
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Classes, Role
 from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.evaluation.certify import N_STEPS, certify
+from incognita.metrics.measure import bootstrap_weights
 from incognita.metrics.open_set import SPLITS
 from incognita.results.result import Result
 
@@ -310,6 +312,34 @@ def test_other_things_than_detections_and_truth_are_refused():
         unchecked(truth, "found.json")
     with pytest.raises(InvalidDataError, match="need files, got containers"):
         unchecked(truth, detections, known=["car"])
+
+
+def test_images_without_a_box_cost_no_memory_and_still_count():
+    n = 200_000
+    classes = Classes(("car", "deer"), (Role.KNOWN, Role.UNKNOWN))
+    offsets = np.minimum(np.arange(n + 1), 30)  # one object on each of the first thirty images
+    boxes = np.tile([0.0, 0.0, 9.0, 9.0], (30, 1))
+    truth = BoxTruth(np.arange(n), offsets, boxes, np.arange(30) % 2, classes)
+    found = Detections(np.arange(1), [0, 1], boxes[:1], [0.9], [0], classes)
+    tracemalloc.start()
+    try:
+        certificate = certify(truth, found, n_resamples=100)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 40e6  # one column of weights per replicate would be 80 MB
+    silent = certificate.get("images_without_detection")
+    assert silent.value == (n - 1) / n
+    assert silent.support == {"images": n}
+    assert silent.low < silent.value <= silent.high
+
+
+def test_merging_images_without_a_box_changes_no_draw():
+    rows = np.array([0, 1, 1, 2, 1])
+    apart = bootstrap_weights(5, n_resamples=20, seed=3, keep=np.arange(5) != 3)
+    merged = bootstrap_weights(5, n_resamples=20, seed=3, keep=np.arange(5) != 3, row_of_image=rows)
+    together = np.stack([apart[rows == row].sum(axis=0) for row in range(3)])
+    assert (merged == together).all()
 
 
 def test_silent_images_and_odd_confidences_are_noted():

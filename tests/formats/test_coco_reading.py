@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from incognita.formats import (
     save_truth,
 )
 from incognita.formats.class_roles import ClassMap
+from incognita.formats.coco_annotations import load_tables
 from incognita.formats.coco_results import load_columns
 
 Document = dict[str, list[dict[str, Any]]]
@@ -285,6 +287,31 @@ def test_a_file_that_is_no_truth_is_refused(tmp_path: Path, text: str, sentence:
     with pytest.raises(InvalidDataError) as caught:
         load_truth(path)
     assert str(caught.value) == f"{path}{sentence}"
+
+
+def test_keys_that_no_number_needs_are_not_kept(tmp_path: Path) -> None:
+    document = truth_document() | {"info": {"year": 2025}}
+    document["images"] = [{**image, "coco_url": "x" * 60} for image in document["images"]]
+    path = tmp_path / "gt.json"
+    path.write_text(json.dumps(document))
+    keys = frozenset({"images", "annotations", "categories", "id"})
+    tables = load_tables(path, keys=keys)
+    assert tables.images.rows == [{"id": 30}, {"id": 10}, {"id": 20}]
+    assert set(tables.annotations.rows[0]) == {"id"}
+    assert not tables.others
+    tracemalloc.start()
+    try:
+        document["images"] = [{"id": n, "coco_url": f"{n:0300}"} for n in range(5_000)]
+        document["annotations"] = []
+        path.write_text(json.dumps(document))
+        del document
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        load_truth(path)
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert peak < 850 * 5_000  # bytes per image, of which the file itself has 330; 1,250 before
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path, truth: CocoTruth) -> None:

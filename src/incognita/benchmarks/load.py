@@ -24,10 +24,12 @@ from incognita.benchmarks.sources.entry import (
     LoadedSet,
     missing_part,
 )
+from incognita.benchmarks.sources.recorded import file_name, load_recorded_sets
 from incognita.containers.classes import plain
 from incognita.containers.dataset import ArrayDataset, BoxDataset, Dataset
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.formats.images import identities, user_cache_dir
+from incognita.formats.recorded_outputs import OutputsFolder
 from incognita.shapes import Int
 
 N_NAMED = 3  # missing images that a note names
@@ -207,6 +209,7 @@ def load_benchmark(
     limit: int | None = None,
     seed: int = 0,
     cache_dir: str | PathLike[str] | None = None,
+    outputs: str | PathLike[str] | None = None,
 ) -> Benchmark:
     """Load a shipped benchmark by its name, or any by the path of its TOML file.
 
@@ -222,6 +225,8 @@ def load_benchmark(
             few rows per class, where an image with boxes gives several rows.
         seed: Random seed of that draw.
         cache_dir: Where hashes of files are kept; by default in the user's cache.
+        outputs: A folder with recorded outputs, which then take the place of the images; a
+            detection benchmark still needs its annotations. A results file holds all its boxes.
 
     >>> load_benchmark("openod/cifar10")
     Traceback (most recent call last):
@@ -232,10 +237,14 @@ Did you mean openood/cifar10?
         raise InvalidDataError(f"Expected a limit of at least 1 image per set, got {limit}.")
     found = find_definition(name_or_path)
     definition = found.definition
-    context = data_context(found, data, None if cache_dir is None else Path(cache_dir))
-    loaded = [entry.load(context) for entry in definition.set]
+    folder = None if outputs is None else OutputsFolder.at(Path(outputs))
+    context = data_context(found, data, None if cache_dir is None else Path(cache_dir), folder)
+    if folder is None:
+        loaded = [entry.load(context) for entry in definition.set]
+    else:
+        loaded = load_recorded_sets(definition.set, context, folder)
     sets = present_sets(loaded)
-    _refuse_emptiness(found, loaded, context.data)
+    _refuse_emptiness(found, loaded, context.data, folder)
     refuse_overlaps(sets, definition.name)
     refuse_known_classes(loaded, context)
     notes = [note for found_set in loaded for note in notes_of(found_set, context.classes)]
@@ -260,14 +269,18 @@ def _limit_note(limit: int, more: int, seed: int) -> str:
 
 
 def data_context(
-    found: DefinitionFile, data: str | PathLike[str] | None, cache_dir: Path | None = None
+    found: DefinitionFile,
+    data: str | PathLike[str] | None,
+    cache_dir: Path | None = None,
+    outputs: OutputsFolder | None = None,
 ) -> DataContext:
     """Find the folder with the files of a benchmark, and the names of its classes."""
     definition = found.definition
     # paths in a user's file begin at its folder, whatever the data folder of shipped ones
     named = os.environ.get("INCOGNITA_DATA") if found.is_shipped else None
     folder = Path(data or named or found.path.parent)
-    reads_files = any(entry.reads_files for entry in definition.set)
+    is_recorded = outputs is not None and definition.task == "classification"
+    reads_files = not is_recorded and any(entry.reads_files for entry in definition.set)
     if reads_files and found.is_shipped and folder == found.path.parent:
         raise MissingDataError(
             f"{definition.name} needs images that do not ship with the package: name their folder "
@@ -278,7 +291,8 @@ def data_context(
         raise MissingDataError(f"There is no data folder {folder}; name one that exists.")
     classes = definition.classes
     if isinstance(classes, str):
-        classes = _load_class_names(folder / classes)
+        listed = None if outputs is None else outputs.categories()
+        classes = list(listed.values()) if listed else _load_class_names(folder / classes)
     has_names = not isinstance(classes, int)
     names = tuple(str(k) for k in range(classes)) if isinstance(classes, int) else tuple(classes)
     cache_dir = cache_dir or user_cache_dir()
@@ -295,10 +309,18 @@ def _load_class_names(path: Path) -> list[str]:
     return names
 
 
-def _refuse_emptiness(found: DefinitionFile, sets: Sequence[LoadedSet], data: Path) -> None:
+def _refuse_emptiness(
+    found: DefinitionFile, sets: Sequence[LoadedSet], data: Path, outputs: OutputsFolder | None
+) -> None:
     part = missing_part({loaded.entry.role for loaded in sets if loaded.dataset is not None})
     if part is None:
         return
+    if outputs is not None:
+        raise MissingDataError(
+            f"{outputs.path} has no outputs of {part} images to test of {found.definition.name}. "
+            f"Name the files after its sets: "
+            f"{', '.join(file_name(e.name, e.role) for e in found.definition.set)}."
+        )
     roles = ("test",) if part == "known" else TESTED_UNKNOWN_ROLES
     tested = [loaded for loaded in sets if loaded.entry.role in roles]
     nothing = f" (nothing at {_first_missing(tested[0])})" if tested else ""

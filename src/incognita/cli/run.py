@@ -45,6 +45,27 @@ Preprocess = Annotated[
 ]
 Methods = Annotated[str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10)".')]
 Data = Annotated[Path | None, typer.Option(help="Folder with the images of the benchmark.")]
+Outputs = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with recorded outputs (npz, safetensors, Parquet; for boxes COCO JSON) "
+        "instead of a model and images."
+    ),
+]
+SaveOutputs = Annotated[
+    Path | None, typer.Option(help="Also save the outputs to this folder, for --outputs.")
+]
+FoundBoxes = Annotated[
+    Path | None,
+    typer.Option(
+        help="Boxes of a detector instead of a model: COCO results files in a folder, one per "
+        "set, or one file for all sets."
+    ),
+]
+Embed = Annotated[
+    str | None,
+    typer.Option(help="Classifier such as timm:NAME that gives the boxes features by their crops."),
+]
 Search = Annotated[
     bool, typer.Option("--search", help="Also choose parameters on validation data.")
 ]
@@ -113,6 +134,10 @@ def run_command(
     preprocess: Preprocess = None,
     methods: Methods = "all",
     data: Data = None,
+    outputs: Outputs = None,
+    save_outputs: SaveOutputs = None,
+    detections: FoundBoxes = None,
+    embed: Embed = None,
     search: Search = False,
     limit: Limit = None,
     seed: Seed = 0,
@@ -150,6 +175,9 @@ def run_command(
             weights=weights,
             preprocess=preprocess,
             data=data,
+            outputs=_one_of(outputs, detections),
+            embed=embed,
+            save_outputs=save_outputs,
             search=search,
             limit=limit,
             seed=seed,
@@ -164,6 +192,14 @@ def run_command(
             on_step=on_step,
         )
     finish(evaluation, out, as_json=as_json)
+
+
+def _one_of(outputs: Path | None, detections: Path | None) -> Path | None:
+    from incognita.errors import InvalidDataError
+
+    if outputs is not None and detections is not None:
+        raise InvalidDataError("Expected --outputs or --detections, got both. Leave one out.")
+    return outputs or detections
 
 
 def _boxes(

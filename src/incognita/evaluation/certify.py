@@ -31,6 +31,7 @@ from incognita.metrics.suite import (
 )
 from incognita.results.certificate import Certificate
 from incognita.results.result import ClassThreshold, ConfidenceBin, Result
+from incognita.shapes import Int
 
 N_STEPS = len(SPLITS) * 5
 
@@ -85,10 +86,12 @@ def certify(
     detections = detections.for_images(truth.image_ids)
     if score_threshold is not None:
         detections = detections[detections.confidence >= score_threshold]
-    tables = MatchTables(detections, truth)
+    tables, rows = _merge_empty_images(detections, truth)
     results: list[Result] = []
     for split, keep in split_images(truth).items():
-        weights = bootstrap_weights(truth.n_images, n_resamples=n_resamples, seed=seed, keep=keep)
+        weights = bootstrap_weights(
+            truth.n_images, n_resamples=n_resamples, seed=seed, keep=keep, row_of_image=rows
+        )
         n_images = int(keep.sum())
         for step in _steps(tables, weights, split, tau, on_step):
             results += [_record(m, c, split, value, n_images) for m, c, value in step]
@@ -132,6 +135,22 @@ def _load(
             f"{type(detections).__name__}. Load both with incognita.load_coco."
         )
     return load_coco(truth, detections, known=known, classes=classes)
+
+
+def _merge_empty_images(
+    detections: Detections, truth: BoxTruth
+) -> tuple[MatchTables, Int[np.ndarray, "images"]]:
+    """Match with one image in place of all those without any box; also the row of each image.
+
+    They differ in nothing that a metric sees but their number, which the weights hold.
+    """
+    is_empty = (np.diff(detections.offsets) == 0) & (np.diff(truth.offsets) == 0)
+    is_kept = ~is_empty
+    is_kept[is_empty.argmax()] = True  # the first of them
+    rows = np.cumsum(is_kept) - 1
+    rows[is_empty] = rows[is_empty.argmax()]
+    ids = truth.image_ids[is_kept]
+    return MatchTables(detections.for_images(ids), truth.for_images(ids)), rows
 
 
 def _record(metric: str, convention: str, split: str, value: MetricValue, n_images: int) -> Result:

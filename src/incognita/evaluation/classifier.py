@@ -37,6 +37,7 @@ from incognita.evaluation.plausibility import (
 from incognita.evaluation.select_methods import Capabilities
 from incognita.extraction.classifier_pass import identity_of_classifier
 from incognita.extraction.extract import extract
+from incognita.extraction.recorded import RecordedModel
 from incognita.extraction.settings import CLASSIFIER_LAYOUT, Settings
 from incognita.methods.ensembles import join_members
 from incognita.methods.method import Method
@@ -281,7 +282,9 @@ class ClassifierTask:
         first, benchmark = self.networks[0], self.benchmark
         available = Needs.LOGITS
         if first.head is not None:
-            available |= Needs.HEAD | Needs.FEATURES  # features are what a head sees
+            available |= Needs.HEAD
+        if getattr(first, "has_features", first.head is not None):
+            available |= Needs.FEATURES  # what a head sees
         if len(self.networks) > 1:
             available |= Needs.MEMBERS
         return Capabilities.of_benchmark(
@@ -290,6 +293,7 @@ class ClassifierTask:
             head_reason=getattr(first, "head_reason", None),
             n_layers=len(first.layers),
             has_numerator=getattr(first, "numerator", None) is not None,
+            is_recorded=isinstance(first, RecordedModel),
         )
 
     def identity(self, settings: Settings) -> dict[str, Any]:

@@ -51,6 +51,7 @@ from incognita.evaluation.gallery import draw_pictures, picture_folder
 from incognita.evaluation.plausibility import check_class_images, check_rows, is_unnamed
 from incognita.evaluation.select_methods import Capabilities, SelectedMethods
 from incognita.extraction.detector_pass import identity_of_detector
+from incognita.extraction.recorded import RecordedModel
 from incognita.extraction.settings import DETECTOR_LAYOUT, Settings
 from incognita.methods.method import Method
 from incognita.methods.per_head import PerHead, for_heads
@@ -295,7 +296,8 @@ class DetectorTask:
     def capabilities(self) -> Capabilities:
         """Return what the detector and the benchmark provide to methods."""
         layers = tuple(self.detector.layers)
-        available = Needs.LOGITS
+        is_recorded = isinstance(self.detector, RecordedModel)
+        available = Needs.LOGITS if getattr(self.detector, "has_logits", True) else Needs(0)
         available |= Needs.HEAD if self.detector.heads else Needs(0)
         available |= Needs.FEATURES if gives_features(self.detector) else Needs(0)
         for need, prefix in ((Needs.LATENT, "latent/"), (Needs.SHORTCUTS, "shortcut/")):
@@ -306,6 +308,7 @@ class DetectorTask:
             head_reason=self.detector.head_reason,
             n_layers=len(layers),
             rows_are_boxes=True,
+            is_recorded=is_recorded,
         )
 
     def fit_per_head(self, selected: SelectedMethods) -> SelectedMethods:

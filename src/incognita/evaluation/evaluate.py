@@ -18,9 +18,13 @@ from incognita.evaluation.evaluator import EvaluationPlan, Evaluator, Options
 from incognita.evaluation.fit_and_score import ExtractionLog, Progress
 from incognita.evaluation.select_methods import Methods, select_methods
 from incognita.extraction.detector_pass import refuse_half_precision
+from incognita.extraction.recorded import RecordedModel
 from incognita.extraction.settings import Settings
 from incognita.extraction.store import OutputStore
+from incognita.formats.recorded_outputs import OutputsFolder, RecordedBoxes, RecordedImages
+from incognita.models.classifier import Classifier
 from incognita.models.detector import Detector
+from incognita.models.load import load_classifier
 from incognita.results.evaluation import Evaluation
 from incognita.results.store import ResultStore
 
@@ -61,6 +65,9 @@ def evaluate(
     limit: int | None = None,
     seed: int = 0,
     n_resamples: int = 200,
+    outputs: str | Path | None = None,
+    save_outputs: str | Path | None = None,
+    embed: str | Classifier | None = None,
     boxes: BoxOptions | None = None,
     settings: Settings | None = None,
     store: str | Path | None = None,
@@ -84,6 +91,10 @@ def evaluate(
         limit: Maximum images per set, for a quick look.
         seed: Random seed for the bootstrap and `limit`.
         n_resamples: Bootstrap replicates behind each interval; zero for none.
+        outputs: A folder with recorded outputs instead of a model and images; see docs/outputs.md.
+        save_outputs: A folder for the outputs in that layout, for others to use.
+        embed: A classifier; with outputs of a detector, the features of a box are those of its
+            crop in this network.
         boxes: For a detection benchmark: which boxes are kept, and how thresholds are chosen.
         settings: Batch size, precision, device, workers.
         store: A folder for outputs, so that an interrupted run can resume.
@@ -92,16 +103,21 @@ def evaluate(
         on_step: Called with a description of each step.
     """
     _check_types(benchmark, limit, boxes, settings)
-    _check_folders(store=store, out=out)
+    _check_folders(store=store, out=out, save_outputs=save_outputs)
     if not isinstance(benchmark, Benchmark):
-        benchmark = load_benchmark(benchmark, data=data, limit=limit, seed=seed)
-    elif limit is not None or data is not None:
+        benchmark = load_benchmark(benchmark, data=data, limit=limit, seed=seed, outputs=outputs)
+    elif limit is not None or data is not None or outputs is not None:
         raise InvalidDataError(
-            "`limit` and `data` need a benchmark given by name, got a loaded one. Pass them to "
-            "load_benchmark."
+            "`limit`, `data` and `outputs` need a benchmark given by name, got a loaded one. Pass "
+            "them to load_benchmark."
         )
-    outputs = None if store is None else OutputStore(Path(store))
-    log = ExtractionLog(settings or Settings(), outputs, on_progress)
+    if outputs is not None:
+        model = _recorded_model(model, benchmark, Path(outputs), embed)
+    elif embed is not None:
+        raise InvalidDataError("`embed` needs boxes from files. Give --detections or outputs.")
+    log_store = None if store is None else OutputStore(Path(store))
+    save_to = None if save_outputs is None else Path(save_outputs)
+    log = ExtractionLog(settings or Settings(), log_store, on_progress, save_to)
     path = None if weights is None else Path(weights)
     task: ClassifierTask | DetectorTask
     if benchmark.task == "detection":
@@ -114,6 +130,8 @@ def evaluate(
         raise InvalidDataError(
             f"`boxes` needs a detection benchmark, got {benchmark.name} for classifiers."
         )
+    if isinstance(task, ClassifierTask) and save_to is not None and len(task.networks) > 1:
+        raise InvalidDataError("Expected one network to save outputs of, got an ensemble.")
     selected = select_methods(methods, task.capabilities())
     if isinstance(task, DetectorTask):
         selected = task.fit_per_head(selected)
@@ -148,6 +166,27 @@ def _refuse_preprocess(preprocess: object, benchmark: Benchmark) -> None:
             f"`preprocess` needs a benchmark for classifiers, got {benchmark.name} for detectors. "
             f"Pass it to wrap_detector."
         )
+
+
+def _recorded_model(
+    model: object, benchmark: Benchmark, folder: Path, embed: str | Classifier | None
+) -> RecordedModel:
+    if model is not None:
+        raise InvalidDataError("Expected a model or outputs, got both. Leave one of them out.")
+    example = benchmark.test
+    assert isinstance(example, RecordedImages | RecordedBoxes)
+    name, recorded = folder.resolve().stem, OutputsFolder.at(folder)
+    embedder = load_classifier(embed) if isinstance(embed, str) else embed
+    if embedder is not None:
+        name = f"{name} + {embedder.name}"
+        if benchmark.task != "detection":
+            raise InvalidDataError(
+                f"`embed` needs a detection benchmark, got {benchmark.name} for classifiers."
+            )
+    names = tuple((recorded.categories() or {}).values())
+    if benchmark.task == "detection" or not names:
+        names = tuple(benchmark.classes)
+    return RecordedModel(name, recorded, names, example, embedder)
 
 
 def _detector_task(

@@ -1,9 +1,11 @@
 """Fits every method on known outputs, then scores each data set in one pass."""
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,12 +16,14 @@ from incognita.benchmarks.benchmark import Benchmark
 from incognita.benchmarks.load import test_sets
 from incognita.containers.dataset import Dataset
 from incognita.containers.needs import ExtraOutput, Needs
-from incognita.containers.outputs import ClassifierOutputs
+from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
 from incognita.errors import InvalidDataError
 from incognita.evaluation.hyperparameter_search import SearchData, grid_extra_outputs, search
 from incognita.extraction.extract import Extracted, extract
+from incognita.extraction.recorded import BoxCrops, RecordedModel, with_embedded_features
 from incognita.extraction.settings import FailedImage, PassCount, Settings
 from incognita.extraction.store import OutputStore
+from incognita.formats.recorded_outputs import RecordedBoxes
 from incognita.methods.method import Method
 from incognita.results.method_result import Cost, MethodKey, SearchRecord
 from incognita.results.score_tables import ScoredSet
@@ -38,6 +42,7 @@ class ExtractionLog:
     settings: Settings
     store: OutputStore | None = None
     on_progress: Progress | None = None
+    save_to: Path | None = None  # a folder for a copy of the outputs that others can use
     failed_images: list[tuple[str, FailedImage]] = field(default_factory=list)
     count: PassCount = PassCount(0, 0, 0)  # noqa: RUF009 - a tuple
     n_bytes: int = 0
@@ -52,6 +57,11 @@ class ExtractionLog:
         layers: bool = False,
     ) -> Any:
         """Return the outputs of a model on a data set; raise if no image could be used."""
+        if isinstance(model, RecordedModel):
+            if self.on_progress is not None:
+                self.on_progress(name, len(dataset.image_ids), len(dataset.image_ids))
+            outputs = model.outputs(dataset)
+            return outputs if model.embedder is None else self._embed(model, name, dataset, outputs)
         extracted = extract(
             model,
             dataset,
@@ -62,7 +72,32 @@ class ExtractionLog:
             on_progress=self._progress(name, len(dataset.image_ids)),
         )
         self._add(name, extracted)
+        if self.save_to is not None:
+            suffix = ".json" if isinstance(extracted.outputs, DetectorOutputs) else ".npz"
+            extracted.save(self.save_to / f"{re.sub('[ /]', '-', name)}{suffix}")
         return extracted.outputs
+
+    def _embed(
+        self, model: RecordedModel, name: str, dataset: Dataset, outputs: Any
+    ) -> DetectorOutputs:
+        """Let the features of each box be those of its crop in another network."""
+        assert model.embedder is not None
+        assert isinstance(dataset, RecordedBoxes)
+        crops = BoxCrops(dataset, outputs.detections)
+        extracted = extract(
+            model.embedder,
+            crops,
+            settings=self.settings,
+            store=self.store,
+            on_progress=self._progress(f"{name}: crops", len(crops.image_ids)),
+        )
+        failed = {f.image_id.rpartition("#")[0]: f.reason for f in extracted.failed_images}
+        images = tuple(FailedImage(image, reason) for image, reason in failed.items())
+        self._add(name, replace(extracted, failed_images=images))
+        found = with_embedded_features(
+            outputs.detections, crops, extracted.outputs, model.embedder.name
+        )
+        return DetectorOutputs(found)
 
     def _progress(self, name: str, total: int) -> Callable[[int], None]:
         n_done = 0

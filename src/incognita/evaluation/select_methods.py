@@ -38,6 +38,7 @@ class Capabilities:
         n_layers: Number of inner layers whose maps can be recorded.
         has_numerator: Whether the logits are a quotient with a numerator (GODIN).
         rows_are_boxes: Whether rows are boxes of a detector.
+        is_recorded: Whether outputs come from files, so that no network can be run.
     """
 
     available: Needs = ~(Needs.MEMBERS | Needs.LATENT | Needs.SHORTCUTS)
@@ -46,6 +47,7 @@ class Capabilities:
     n_layers: int = 2
     has_numerator: bool = False
     rows_are_boxes: bool = False
+    is_recorded: bool = False
 
     @classmethod
     def of_benchmark(
@@ -73,6 +75,8 @@ class Capabilities:
                 return words
         if needs & Needs.LABELS and (missing := self._missing_labels(needs)):
             return missing
+        if self.is_recorded and method.extra_outputs():
+            return "the network: input gradients and layer maps are not in the files"
         reasons = (
             extra.missing_for(
                 n_layers=self.n_layers,
@@ -98,8 +102,9 @@ class Capabilities:
             else "several networks (give --model more than once)"
         )
         return {
+            Needs.LOGITS: "class logits (no file has them)",
             Needs.MEMBERS: members,
-            Needs.FEATURES: head,
+            Needs.FEATURES: "features (no file has them)" if self.is_recorded else head,
             Needs.HEAD: head,
             Needs.LAYERS: "maps of an inner layer",
             Needs.LATENT: "a latent layer pooled over boxes (a detector)",

@@ -28,6 +28,7 @@ from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
 from incognita.errors import InvalidDataError, WorkerError
 from incognita.extraction.classifier_pass import ClassifierExtraction
 from incognita.extraction.detector_pass import DetectorExtraction
+from incognita.extraction.recorded import save_outputs
 from incognita.extraction.settings import (
     FailedImage,
     OutputRequest,
@@ -62,6 +63,8 @@ class Extracted(Generic[Outputs]):
         seconds: From the call to the outputs.
         n_bytes: Size of the columns.
         n_images: Number of usable images.
+        dataset: The images.
+        class_names: The classes of the model, in the order of the logits.
     """
 
     outputs: Outputs
@@ -70,6 +73,21 @@ class Extracted(Generic[Outputs]):
     seconds: float
     n_bytes: int
     n_images: int
+    dataset: Dataset
+    class_names: tuple[str, ...]
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Save the outputs in the layout that `evaluate(outputs=…)` reads, for others to use.
+
+        Logits, features, labels and ids go to one file, npz, safetensors or Parquet by its suffix
+        (boxes: JSON in COCO's results format, and a safetensors file beside it); the head and the
+        class names to `head.npz` and `classes.json` in the same folder.
+
+        Args:
+            path: The file, called after the set: `outputs/train.npz`, `outputs/test.json`.
+        """
+        outputs = cast(ClassifierOutputs | DetectorOutputs, self.outputs)
+        save_outputs(Path(path), outputs, self.dataset, self.class_names)
 
     def __repr__(self) -> str:
         """Return one line: images, failures and cost."""
@@ -148,6 +166,8 @@ def extract(
         perf_counter() - start,
         joined.n_bytes,
         len(joined.rows),
+        dataset,
+        tuple(model.class_names),
     )
 
 

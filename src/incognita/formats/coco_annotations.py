@@ -171,6 +171,8 @@ class Records:
 
     def refuse_repeats(self, key: str, values: Sequence[Any]) -> None:
         """Refuse a value that two records share; None may be repeated."""
+        if len(set(values)) == len(values):
+            return
         first: dict[Any, int] = {}
         for index, value in enumerate(values):
             if value is not None and first.setdefault(value, index) != index:
@@ -309,6 +311,10 @@ def order_by_image(image_index: Int[np.ndarray, "rows"], n_images: int) -> RowOr
 
 
 _PARTS = ("images", "annotations", "categories")
+_KEYS_OF_TRUTH = frozenset({
+    *_PARTS, "id", "image_id", "category_id", "bbox", "area", "iscrowd", "difficult", "ignore",
+    "name", "supercategory",
+})  # fmt: skip
 _NO_SUPERCLASS = (None, "", "none", "None")  # what exporters write where there is none
 
 
@@ -361,7 +367,8 @@ def load_truth(
         MissingDataError: There is no such file.
         UnknownNameError: The class map or `known` names a category the file does not have.
     """
-    return read_truth(load_tables(Path(path)), with_known(class_map, known))
+    tables = load_tables(Path(path), keys=_KEYS_OF_TRUTH)
+    return read_truth(tables, with_known(class_map, known))
 
 
 def read_truth(tables: CocoTables, class_map: ClassMap) -> CocoTruth:
@@ -417,15 +424,22 @@ def category_id_of_class(categories: Mapping[int, int], classes: Classes) -> lis
     return [first[class_id] for class_id in range(len(classes))]
 
 
-def load_tables(path: Path, *, only: Collection[int | str] | None = None) -> CocoTables:
+def load_tables(
+    path: Path,
+    *,
+    only: Collection[int | str] | None = None,
+    keys: frozenset[str] | None = None,
+) -> CocoTables:
     """Load the lists of an instances file.
 
     Args:
         path: The file.
         only: Ids of images whose annotations are kept; those of others are dropped while the file
             is parsed, which saves most of the memory.
+        keys: Keys that are kept, of any record; by default all.
     """
-    build = object_from_pairs if only is None else _dropping_others(frozenset(only))
+    build = object_from_pairs if keys is None else _keeping(keys)
+    build = build if only is None else _dropping_others(frozenset(only))
     document = load_json(path, build=build)
     if isinstance(document, list):
         raise InvalidDataError(
@@ -454,6 +468,17 @@ def load_tables(path: Path, *, only: Collection[int | str] | None = None) -> Coc
         Records(path, "category", categories),
         document,
     )
+
+
+def _keeping(keys: frozenset[str]) -> Callable[[list[tuple[str, Any]]], Any]:
+    """Return a builder of JSON objects that drops other keys: names and addresses of images."""
+
+    def build(pairs: list[tuple[str, Any]]) -> Any:
+        if len(dict(pairs)) < len(pairs):
+            return object_from_pairs(pairs)  # marked
+        return {key: value for key, value in pairs if key in keys}
+
+    return build
 
 
 def _dropping_others(only: frozenset[int | str]) -> Callable[[list[tuple[str, Any]]], Any]:

@@ -184,10 +184,14 @@ class _Scan:
 
 
 _NAMES = ("logits", "features")
+_FURTHER = ("background", "source_index", "head_index")  # one number per row; see `Detections`
 
 
-def load_sidecar(path: Path, n_rows: int) -> dict[str, Shaped[np.ndarray, "rows _"]]:
-    """Load `logits` [rows, classes] and `features` [rows, d], or one of them."""
+def load_sidecar(path: Path, n_rows: int) -> dict[str, Shaped[np.ndarray, "rows ..."]]:
+    """Load `logits` [rows, classes] and `features` [rows, d], or one of them.
+
+    `background`, `source_index` and `head_index` of `Detections` may be there too.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -200,7 +204,7 @@ def load_sidecar(path: Path, n_rows: int) -> dict[str, Shaped[np.ndarray, "rows 
         raise InvalidDataError(
             f"{path} cannot be read as safetensors: {error}; write float16, float32 or float64."
         ) from error
-    if not arrays or set(arrays) - set(_NAMES):
+    if not set(arrays) & set(_NAMES) or set(arrays) - {*_NAMES, *_FURTHER}:
         raise InvalidDataError(
             f"{path} holds {sorted(arrays)}, but logits, features or both are expected; rename "
             f"them."
@@ -210,7 +214,19 @@ def load_sidecar(path: Path, n_rows: int) -> dict[str, Shaped[np.ndarray, "rows 
     return arrays
 
 
-def save_sidecar(path: Path, arrays: Mapping[str, Shaped[np.ndarray, "rows _"]]) -> None:
+def sidecar_widths(path: Path) -> dict[str, int]:
+    """Return the number of columns of logits and features, without reading them."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise InvalidDataError(f"{path} cannot be read as safetensors: {error}.") from error
+    return {name: shape[1] for name, shape in shapes.items() if len(shape) == 2}
+
+
+def save_sidecar(path: Path, arrays: Mapping[str, Shaped[np.ndarray, "rows ..."]]) -> None:
     """Save arrays as safetensors, as a whole or not at all."""
     from safetensors.numpy import save_file
 
@@ -219,17 +235,19 @@ def save_sidecar(path: Path, arrays: Mapping[str, Shaped[np.ndarray, "rows _"]])
 
 
 def _check(path: Path, name: str, array: np.ndarray, n_rows: int) -> None:
-    if array.ndim != 2 or array.dtype.kind != "f":
+    n_axes, kind = (2 if name in _NAMES else 1), ("i" if name.endswith("_index") else "f")
+    if array.ndim != n_axes or array.dtype.kind != kind:
+        what = "floats in rows and columns" if name in _NAMES else "one number per row"
         raise InvalidDataError(
-            f"{path}: {name} must be floats in rows and columns, but they are {array.dtype} of "
-            f"shape {list(array.shape)}."
+            f"{path}: {name} must be {what}, but they are {array.dtype} of shape "
+            f"{list(array.shape)}."
         )
     if len(array) != n_rows:
         raise InvalidDataError(
             f"{path}: {name} have {len(array)} rows, but there are {n_rows} detections; "
             f"write one row per record of the list, in its order."
         )
-    is_wrong = ~np.isfinite(array).all(axis=1)
+    is_wrong = ~np.isfinite(array if array.ndim == 2 else array[:, None]).all(axis=1)
     if is_wrong.any():
         raise InvalidDataError(
             f"{path}: row {int(is_wrong.argmax())} of {name} is not finite; look at that detection."
@@ -278,8 +296,7 @@ def load_detections(
         class_ids,
         boxes.classes,
         sizes=xywh[:, 2:],
-        logits=arrays.get("logits"),
-        features=arrays.get("features"),
+        **arrays,
     )
 
 
@@ -308,7 +325,8 @@ def save_detections(
         detections: What to write.
         path: The file; `.gz` compresses. It is replaced as a whole, or not at all.
         categories: Class id of each category id, as in `CocoTruth.categories`.
-        sidecar: A safetensors file for the logits and features; needed if there are any.
+        sidecar: A safetensors file for the logits and features; needed if there are any. It also
+            keeps `background`, `source_index` and `head_index`.
     """
     kept = {"logits": detections.logits, "features": detections.features}
     arrays = {name: array for name, array in kept.items() if array is not None}
@@ -316,6 +334,8 @@ def save_detections(
         state = f"have {' and '.join(arrays)}" if arrays else "have neither logits nor features"
         advice = "name a sidecar file for them" if arrays else "name no sidecar file"
         raise InvalidDataError(f"The detections {state}; {advice}.")
+    further = {name: getattr(detections, name) for name in _FURTHER if arrays}
+    arrays |= {name: array for name, array in further.items() if array is not None}
     category_ids = category_id_of_class(categories, detections.classes)
     with replacing_text(Path(path)) as file:
         file.write("[")

@@ -16,8 +16,6 @@ from incognita.errors import InvalidDataError
 from incognita.kernels.precision_recall import weighted_sums
 from incognita.shapes import Bool, Float, Int, Real
 
-Weights = Float[np.ndarray, "images replicates"]
-
 
 @dataclass(frozen=True, eq=False)
 class MetricValue:
@@ -104,8 +102,8 @@ def count_weighted(
 
 
 def n_images_in(weights: Float[np.ndarray, "images replicates"]) -> int:
-    """Return the number of images that count in the first column."""
-    return int((weights[:, 0] > 0).sum())
+    """Return the number of images that count in the first column; a row may stand for several."""
+    return int(weights[:, 0].sum(dtype=np.float64))
 
 
 def sum_by_label(
@@ -167,7 +165,8 @@ def bootstrap_weights(
     n_resamples: int,
     seed: int,
     keep: Bool[np.ndarray, "images"] | None = None,
-) -> Weights:
+    row_of_image: Int[np.ndarray, "images"] | None = None,
+) -> Float[np.ndarray, "rows replicates"]:
     """Draw bootstrap replicates: image counts, first of the data itself, then of each replicate.
 
     Args:
@@ -175,6 +174,8 @@ def bootstrap_weights(
         n_resamples: The number of replicates; zero for none.
         seed: The same seed draws the same columns.
         keep: The images of a split; only these are drawn, the others count zero.
+        row_of_image: The row in which each image is counted; by default each has its own. The
+            draw is the same.
 
     >>> bootstrap_weights(4, n_resamples=2, seed=0).sum(axis=0).tolist()
     [4.0, 4.0, 4.0]
@@ -186,12 +187,14 @@ def bootstrap_weights(
             f"keep has {len(keep)} marks for {n_images} images; pass one per image."
         )
     rng = np.random.default_rng(seed)
-    images = np.arange(n_images) if keep is None else np.flatnonzero(keep)
-    weights = np.zeros((n_images, 1 + n_resamples), np.float32)
-    weights[images, 0] = 1
-    for k in range(1, 1 + n_resamples if len(images) else 1):
-        drawn = images[rng.integers(len(images), size=len(images))]
-        weights[:, k] = np.bincount(drawn, minlength=n_images)
+    rows = np.arange(n_images) if row_of_image is None else row_of_image
+    n_rows = int(rows.max(initial=-1)) + 1
+    rows = rows if keep is None else rows[keep]
+    weights = np.zeros((n_rows, 1 + n_resamples), np.float32)
+    weights[:, 0] = np.bincount(rows, minlength=n_rows)
+    for k in range(1, 1 + n_resamples if len(rows) else 1):
+        drawn = rows.take(rng.integers(len(rows), size=len(rows)))
+        weights[:, k] = np.bincount(drawn, minlength=n_rows)
     return weights
 
 

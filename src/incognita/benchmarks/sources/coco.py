@@ -89,6 +89,7 @@ class CocoSet(SetEntry):
     ) -> LoadedSet:
         folder = context.data / self.images
         paths, is_there = find_files(folder, [file.content.file_names[k] for k in rows])
+        is_there |= not context.needs_images
         missing = tuple(str(folder / paths[k]) for k in np.flatnonzero(~is_there)[:N_SHOWN])
         if not is_there.any():
             return LoadedSet(self, None, len(rows), missing)

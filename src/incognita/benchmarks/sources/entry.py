@@ -48,6 +48,8 @@ class DataContext:
         has_names: Whether the classes have names.
         cache_dir: Where hashes of files are kept.
         named: What people type to name the benchmark, where that is not its name.
+        needs_images: Whether an image that is not there is missing; without it annotations are
+            enough.
     """
 
     benchmark: str
@@ -56,6 +58,7 @@ class DataContext:
     has_names: bool = True
     cache_dir: Path | None = None
     named: str | None = None
+    needs_images: bool = True
 
     @property
     def typed(self) -> str:
