@@ -445,8 +445,8 @@ def check_benchmark(benchmark: Benchmark, *, searching: bool) -> None:
     for name in ("validation", "unknown validation"):
         if searching and name not in fitting:
             raise InvalidDataError(
-                f"A search needs {name} images, but {benchmark.name} has none. Add them to its "
-                f"definition, or do not search."
+                f"A search needs {name} images, but {benchmark.name} has none. Add a set with "
+                f'role = "{name.replace(" ", "-")}" to its file, or do not search.'
             )
 
 

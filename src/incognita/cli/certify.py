@@ -37,6 +37,15 @@ ScoreThreshold = Annotated[
         help="Drop detections below this confidence first.",
     ),
 ]
+WildernessRecall = Annotated[
+    float,
+    typer.Option(
+        "--wi-recall",
+        min=0.0,
+        max=1.0,
+        help="Recall at which the public codes read wilderness impact.",
+    ),
+]
 Resamples = Annotated[
     int,
     typer.Option(min=0, max=100_000, help="Bootstrap replicates behind each interval; 0 for none."),
@@ -58,6 +67,7 @@ def certify_command(
     classes: ClassMap = None,
     tau: Tau = None,
     score_threshold: ScoreThreshold = None,
+    wi_recall: WildernessRecall = 0.8,
     resamples: Resamples = 200,
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -80,6 +90,7 @@ def certify_command(
             classes=classes,
             tau=tau,
             score_threshold=score_threshold,
+            wi_recall=wi_recall,
             n_resamples=resamples,
             seed=seed,
             on_step=on_step,

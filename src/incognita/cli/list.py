@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from incognita.cli._terminal import WRONG_USAGE
+
 
 class Kind(StrEnum):
     """What can be listed."""
@@ -32,6 +34,7 @@ def list_command(
         sys.stdout.write(f"{name:<{width}}  {line}\n".rstrip() + "\n")
     if not rows:
         sys.stderr.write(f"incognita: no {kind.value} match {pattern!r}.\n")
+        raise typer.Exit(WRONG_USAGE)
 
 
 def _methods(pattern: str) -> Iterator[tuple[str, str]]:

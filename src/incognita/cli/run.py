@@ -43,7 +43,9 @@ Preprocess = Annotated[
         "/ 255. By default that of the model, else of the benchmark; a note says which."
     ),
 ]
-Methods = Annotated[str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10)".')]
+Methods = Annotated[
+    str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10), file.py:Class(k=3)".')
+]
 Data = Annotated[Path | None, typer.Option(help="Folder with the images of the benchmark.")]
 Outputs = Annotated[
     Path | None,

@@ -352,11 +352,12 @@ class DetectorTask:
             sets = list(self._extractor.sets.values())
             weights = draw_images(sets, n_resamples=options.n_resamples, seed=options.seed)
             shared = measure_detector(sets, weights) if scored.fitted else {}
-            for key, thresholded in self.thresholded.items():
+            for key, fitted in scored.fitted.items():
                 if on_step is not None:
                     on_step(f"measuring {key}")
+                thresholded = self.thresholded[key]
                 measures = shared | measure_method(sets, thresholded, weights)
-                methods[key] = self._measurement(scored.fitted[key], thresholded, measures, sets)
+                methods[key] = self._measurement(fitted, thresholded, measures, sets)
         return Measurements(methods, groups=self._groups(), notes=self._doubts())
 
     def _doubts(self) -> tuple[str, ...]:
@@ -371,24 +372,27 @@ class DetectorTask:
 
     def _choose_tau(self, scored: ScoredMethods, extractor: DetectorExtractor) -> None:
         """Choose tau for every method; a method for which it cannot be chosen fails."""
-        rows = extractor.rows_for_tau()
+        parts = {f"{extractor.chosen_on} for tau": extractor.rows_for_tau()}
+        if (unknown_rows := self._unknown_rows(extractor)) is not None:
+            parts[f"{UNKNOWN_VALIDATION} for tau"] = unknown_rows
+        for name, part in parts.items():
+            scored.shared.add(name, part)
 
         def choose(key: MethodKey, fitted: FittedMethod) -> None:
-            known, unknown = _scores(fitted, rows), self._unknown_scores(fitted, extractor)
+            known, *others = [_scores(fitted, name, part) for name, part in parts.items()]
+            unknown = others[0] if others else None
             tau, gaussian = self.score_policy.fit(known, unknown), KnownGaussian().fit(known)
             self.thresholded[key] = ThresholdedScores(fitted.scores, tau, gaussian)
 
         for key, fitted in list(scored.fitted.items()):
-            scored.guard(key, partial(choose, key, fitted))
+            scored.guard(key, partial(choose, key, fitted), reads=list(parts))
 
-    def _unknown_scores(
-        self, fitted: FittedMethod, extractor: DetectorExtractor
-    ) -> np.ndarray | None:
-        """Score unknown validation boxes, for the one policy that uses them."""
+    def _unknown_rows(self, extractor: DetectorExtractor) -> ClassifierOutputs | None:
+        """Return unknown validation boxes, for the one policy that uses them."""
         dataset = self.benchmark.unknown_validation
         if dataset is None or not isinstance(self.score_policy, HarmonicMean):
             return None
-        return _scores(fitted, extractor.unknown_rows(dataset, layers=self._layers))
+        return extractor.unknown_rows(dataset, layers=self._layers)
 
     def _measurement(
         self,
@@ -451,9 +455,9 @@ class DetectorTask:
         return tuple(Split(group) for group in groups if group not in (KNOWN, SHIFTED, MIXED))
 
 
-def _scores(fitted: FittedMethod, rows: ClassifierOutputs) -> np.ndarray:
+def _scores(fitted: FittedMethod, name: str, rows: ClassifierOutputs) -> np.ndarray:
     with torch.no_grad():
-        return fitted.method.score(rows).cpu().numpy().astype(np.float64)
+        return fitted.checked(name, fitted.method.score(rows.alias()))
 
 
 def _describe_confidence(threshold: ConfidenceThreshold) -> dict[str, Any]:

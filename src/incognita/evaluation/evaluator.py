@@ -32,10 +32,10 @@ from incognita.evaluation.fit_and_score import (
 from incognita.evaluation.select_methods import SelectedMethods
 from incognita.extraction.settings import Settings
 from incognita.methods.method import Method, family_of
-from incognita.models.fingerprints import describe_callable
+from incognita.models.fingerprints import describe_source
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import Cost, MethodKey, MethodResult
-from incognita.results.result import Result, Split
+from incognita.results.result import Result, Split, interval_notes
 from incognita.results.score_tables import Measured, ScoredSet, Scores
 from incognita.results.store import ResultStore
 
@@ -243,7 +243,11 @@ class Evaluator:
             identity=self.plan.identity(shared, key),
             search=scored.searches.get(key),
             provenance=provenance(),
-            notes=(*self.plan.benchmark.notes, *self.task.notes(fitted, self.plan.options)),
+            notes=(
+                *self.plan.benchmark.notes,
+                *fitted.notes,
+                *self.task.notes(fitted, self.plan.options),
+            ),
             failed_images=self.plan.failed_images(()),
             thresholds=measurement.thresholds,
         )
@@ -268,9 +272,7 @@ class Evaluator:
             skipped=plan.selected.skipped,
             failed=scored.failed,
             failed_images=plan.failed_images(records.values()),
-            notes=tuple(
-                dict.fromkeys(note for record in records.values() for note in record.notes)
-            ),
+            notes=tuple(_notes(records.values(), plan.options.n_resamples)),
             metadata=plan.metadata(shared),
         )
         notes, metadata = self.task.finish(evaluation, measurements, self._path(evaluation, shared))
@@ -288,10 +290,10 @@ class Evaluator:
 
 
 def code_version(method: Method) -> str:
-    """Return a text that changes with a method's code: our version, or a hash of its class."""
+    """Return a text that changes with a method's code: our version, or a hash of class and file."""
     kind, scorer = type(method), getattr(method, "scorer", None)
     is_ours = kind.__module__.startswith("incognita.")
-    own = f"incognita {__version__}" if is_ours else describe_callable(kind)
+    own = f"incognita {__version__}" if is_ours else describe_source(kind)
     return f"{own}, {code_version(scorer)}" if isinstance(scorer, Method) else own
 
 
@@ -327,3 +329,11 @@ def provenance() -> dict[str, Any]:
         "command": " ".join(sys.argv),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _notes(records: Iterable[MethodResult], n_resamples: int) -> dict[str, None]:
+    """Return the notes of all methods, each once, and those on the intervals."""
+    records = list(records)
+    notes = dict.fromkeys(note for record in records for note in record.notes)
+    results = [result for record in records for result in record.results]
+    return notes | dict.fromkeys(interval_notes(results, n_resamples))

@@ -6,7 +6,7 @@ methods measured with the same columns are compared pair by pair, which cancels 
 share.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,12 +26,15 @@ class MetricValue:
         support: Numbers of images, objects, classes or detections it is computed from.
         reason: Why the value is NaN, if it is.
         parameters: Parameters of the metric: a threshold, a recall.
+        units: How many images contribute a row, of the smaller side where known and unknown images
+            are compared; None if that is not counted.
     """
 
     values: Float[np.ndarray, "replicates"]
     support: Mapping[str, int]
     reason: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    units: int | None = None
 
     def __post_init__(self) -> None:
         if np.isnan(self.value) and self.reason is None:
@@ -58,6 +61,7 @@ def ratio(
     whole: Float[np.ndarray, "replicates"],
     support: Mapping[str, int],
     reason: str,
+    units: int | None = None,
 ) -> MetricValue:
     """Compute parts / whole; NaN, with the reason, where the whole is zero.
 
@@ -66,7 +70,7 @@ def ratio(
     """
     values = np.full(len(parts), np.nan)
     np.divide(parts, whole, out=values, where=whole > 0)
-    return MetricValue(values, support, reason if np.isnan(values[0]) else None)
+    return MetricValue(values, support, reason if np.isnan(values[0]) else None, units=units)
 
 
 def every_image_once(n_images: int) -> Float[np.ndarray, "images 1"]:
@@ -106,6 +110,26 @@ def n_images_in(weights: Float[np.ndarray, "images replicates"]) -> int:
     return int(weights[:, 0].sum(dtype=np.float64))
 
 
+def count_units(
+    images: Int[np.ndarray, "rows"],
+    keep: Bool[np.ndarray, "rows"],
+    weights: Float[np.ndarray, "images replicates"],
+) -> int:
+    """Count the images of the first column that contribute a kept row."""
+    has_row = np.bincount(images[keep], minlength=len(weights)) > 0
+    return int((has_row & (weights[:, 0] > 0)).sum())
+
+
+def lost_labels(
+    n_truth: Float[np.ndarray, "labels replicates"],
+) -> Bool[np.ndarray, "labels replicates"]:
+    """Return which labels have an object in the data, the first column, but none in a replicate.
+
+    A mean over classes leaves them out: that they are missing is an accident of the draw.
+    """
+    return np.asarray((n_truth[:, :1] > 0) & (n_truth == 0))
+
+
 def sum_by_label(
     values: Float[np.ndarray, "rows"],
     labels: Int[np.ndarray, "rows"],
@@ -137,6 +161,18 @@ def mean_over(
     means = np.full(values.shape[1], np.nan)
     np.divide(totals, counts, out=means, where=counts > 0)
     return means
+
+
+def mean_of_values(
+    parts: Sequence[Float[np.ndarray, "_"]],
+) -> Float[np.ndarray, "replicates"]:
+    """Average values and their replicates; of the values alone if one part has no replicates.
+
+    >>> mean_of_values([np.array([1.0, 2.0]), np.array([3.0])]).tolist()
+    [2.0]
+    """
+    shortest = min(len(part) for part in parts)
+    return np.asarray(np.mean([part[:shortest] for part in parts], axis=0))
 
 
 class Interval(NamedTuple):
@@ -213,6 +249,61 @@ def interval(replicates: Float[np.ndarray, "replicates"], *, level: float = 0.95
     return Interval(float(low), float(high))
 
 
+MIN_UNITS = 10  # images below which resampling says nothing
+MIN_REPLICATES, FEW_REPLICATES = 10, 100  # too few for an interval, and for a steady one
+
+
+def interval_of(value: MetricValue, *, level: float = 0.95) -> Interval:
+    """Compute the interval of a value, which it always contains; NaN if too little is behind it.
+
+    There is none below 10 images that contribute a row or 10 replicates. Replicates are often
+    biased: a calibration error grows by resampling. Where the percentile interval misses its
+    value, it is moved by that bias, the median of the replicates minus the value.
+
+    >>> interval_of(MetricValue(np.arange(50.0, 151.0), {}, units=9))
+    Interval(low=nan, high=nan)
+    """
+    replicates = value.values[1:][~np.isnan(value.values[1:])]
+    is_small = value.units is not None and value.units < MIN_UNITS
+    if np.isnan(value.value) or is_small or len(replicates) < MIN_REPLICATES:
+        return Interval(float("nan"), float("nan"))
+    return _around(value.value, interval(replicates, level=level), replicates)
+
+
+def _around(
+    value: float, bounds: Interval, replicates: Float[np.ndarray, "replicates"]
+) -> Interval:
+    """Move bounds that miss the value by the bias; not past 0 or 1 where nothing else is."""
+    if bounds.low <= value <= bounds.high:
+        return bounds
+    shift = value - float(np.median(replicates))
+    low, high = bounds.low + shift, bounds.high + shift
+    if min(value, replicates.min()) >= 0:
+        low = max(low, 0.0)
+    if max(value, replicates.max()) <= 1:
+        high = min(high, 1.0)
+    return Interval(min(low, value), max(high, value))
+
+
+def replicates_note(n_resamples: int) -> str | None:
+    """Return a note for the reader if there are too few replicates; None if not, or on purpose.
+
+    >>> replicates_note(200), replicates_note(0)
+    (None, None)
+    """
+    if n_resamples == 0 or n_resamples >= FEW_REPLICATES:
+        return None
+    if n_resamples < MIN_REPLICATES:
+        return (
+            f"There are no intervals: the number of bootstrap replicates is {n_resamples}, and "
+            f"{FEW_REPLICATES} or more are needed for steady ones."
+        )
+    return (
+        f"The intervals are rough: the number of bootstrap replicates is {n_resamples}. Use "
+        f"{FEW_REPLICATES} or more."
+    )
+
+
 def paired_difference(
     first: Float[np.ndarray, "values"],
     second: Float[np.ndarray, "as_many_values"],
@@ -228,6 +319,8 @@ def paired_difference(
 
     >>> paired_difference(np.array([0.9, 0.8, 1.0]), np.array([0.7, 0.7, 0.7])).value.__round__(6)
     0.2
+
+    There are no bounds below 10 replicates.
     """
     if len(first) != len(second):
         raise InvalidDataError(
@@ -235,7 +328,7 @@ def paired_difference(
         )
     difference = first - second
     replicates = difference[1:][~np.isnan(difference[1:])]
-    bounds = interval(replicates, level=level)
+    bounds = interval_of(MetricValue(difference, {}, "undefined"), level=level)
     signs = np.sign(replicates)
     share = float(np.mean((signs + 1) / 2)) if len(signs) else float("nan")
     return Difference(float(difference[0]), bounds.low, bounds.high, share)

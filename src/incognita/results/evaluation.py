@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from incognita.errors import unknown_name
-from incognita.metrics.measure import Difference, paired_difference
+from incognita.metrics.measure import Difference, mean_of_values, paired_difference
 from incognita.results.analysis import (
     Correlations,
     FamilyMean,
@@ -78,7 +78,7 @@ class Evaluation(Report):
             values = [self.measured[title]["auroc", group] for group in self.groups]
         else:
             values = [np.array([value_of(self.methods[title], "auroc", g)]) for g in self.groups]
-        return np.asarray(np.mean(values, axis=0)) if values else np.array([math.nan])
+        return mean_of_values(values) if values else np.array([math.nan])
 
     def ranking(self) -> list[str]:
         """Return the titles by mean AUROC over the groups; undefined ones last, ties by name."""

@@ -13,7 +13,8 @@ from incognita.results.result import Split
 from incognita.shapes import Bool, Float64, Int
 
 Scores = Mapping[str, Float64[np.ndarray, "n"]]  # the score of every row, by set
-Replicates = Float64[np.ndarray, "replicates"]  # a value, then its bootstrap replicates
+# a value, then its bootstrap replicates, of which there are none if images are too few
+Replicates = Float64[np.ndarray, "_"]
 Measured = dict[tuple[str, Split], Replicates]  # by metric and split
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rich import box
 from rich.markup import escape
@@ -19,6 +20,8 @@ def certificate_table(results: Sequence[Result], *, width: int = 156) -> Table:
     Conventions with equal cells share a row. A narrow screen drops the meanings first, then the
     intervals; never a convention.
     """
+    if width < NARROW:  # no room for the number of images
+        results = [replace(result, units=None) for result in results]
     splits = list(dict.fromkeys(result.split for result in results))
     with_bounds = width >= MEDIUM and any(not math.isnan(result.low) for result in results)
     caption = CAPTION + (BOUNDS if with_bounds else "")
@@ -49,7 +52,8 @@ def certificate_table(results: Sequence[Result], *, width: int = 156) -> Table:
 CONVENTIONS = (
     "paper", "coco", "voc07", "owod", "owdetr", "opendet", "fmiyc", "saod", "detection-calibration",
 )  # fmt: skip
-WIDE, MEDIUM = 156, 110  # columns of a screen with room for meanings, and for intervals
+# columns of a screen with room for meanings, for intervals, for the number of images
+WIDE, MEDIUM, NARROW = 156, 110, 80
 CAPTION = (
     "percent, but counts for A-OSE; ↑ higher is better, ↓ lower is better; - undefined there, "
     "blank not defined at all"
@@ -145,6 +149,6 @@ def _cell(result: Result | None, *, with_bounds: bool) -> str:
     scale, decimals = (1.0, 0) if get_metric(result.metric).is_count else (100.0, 1)
     value = f"{scale * result.value:.{decimals}f}"
     if not with_bounds or math.isnan(result.low):
-        return value
+        return value + result.few
     low, high = (f"{scale * bound:.{decimals}f}" for bound in (result.low, result.high))
     return escape(f"{value} [{low}, {high}]")

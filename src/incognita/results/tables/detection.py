@@ -96,10 +96,10 @@ def _natural_width(table: Table) -> int:
 
 
 def _bounds(result: MethodResult, group: str) -> str:
-    """Format half of the interval of AUROC; empty if there is none."""
+    """Format half of the interval of AUROC, or the number of images if they are too few for one."""
     found = [r for r in result.results if (r.metric, r.split) == ("auroc", group)]
     if not found or math.isnan(found[0].low):
-        return ""
+        return found[0].few if found else ""
     return f" ±{50 * (found[0].high - found[0].low):.1f}"
 
 

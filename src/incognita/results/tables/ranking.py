@@ -89,7 +89,7 @@ def _percent(result: MethodResult, metric: str, split: str, *, with_bounds: bool
     if math.isnan(found.value):
         return "-"
     if not with_bounds or math.isnan(found.low):
-        return f"{100 * found.value:.1f}"
+        return f"{100 * found.value:.1f}" + (found.few if metric == "auroc" else "")
     return f"{100 * found.value:.1f} ±{50 * (found.high - found.low):.1f}"
 
 
