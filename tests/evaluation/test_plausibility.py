@@ -136,7 +136,7 @@ def test_a_class_without_an_image_is_named_with_its_set():
 def test_a_group_of_few_images_is_noted():
     few = {"near": {"a": pictures("a", 6, seed=4), "b": pictures("b", 3, seed=5)}}
     found = evaluated(Colors(), tiny_benchmark(unknown=few))
-    assert found.notes == ("near has only 9 images: its numbers say little",)
+    assert "near has only 9 images: its numbers say little" in found.get("msp").notes
     assert check_rows({"near": 10}, "image") == []
     assert check_rows({"far": 1, "near": 0}, "box") == [
         "far has only 1 box: its numbers say little",
@@ -163,6 +163,7 @@ def test_a_random_network_is_noted():
     assert any("two passes of Dropping over the same images differ" in n for n in found.notes)
 
 
+@pytest.mark.filterwarnings("ignore:Colors takes")  # longer in bfloat16, on some CPUs
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_deterministic_network_is_not_noted(precision):
     settings = Settings(batch_size=16, precision=precision)
