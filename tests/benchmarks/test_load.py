@@ -311,7 +311,7 @@ def test_a_limit_keeps_the_proportions_of_the_classes(tmp_path):
     again = load_benchmark(path, limit=12, seed=3)
     assert again.test.image_ids == benchmark.test.image_ids
     assert load_benchmark(path, limit=12, seed=4).test.image_ids != benchmark.test.image_ids
-    with pytest.raises(InvalidDataError, match="at least 1 image per set, got 0"):
+    with pytest.raises(InvalidDataError, match="Expected limit to be at least 1, got 0"):
         load_benchmark(path, limit=0)
 
 

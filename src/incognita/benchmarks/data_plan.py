@@ -100,6 +100,7 @@ def check(
     found: DefinitionFile,
     data: str | PathLike[str] | None = None,
     *,
+    allow_outside: bool = False,
     deep: bool = False,
     on_progress: Progress | None = None,
 ) -> list[Checked]:
@@ -109,7 +110,7 @@ def check(
     sets which must be apart, and known classes in unknown sets, are refused as `load_benchmark`
     does.
     """
-    context = data_context(found, data)
+    context = data_context(found, data, allow_outside=allow_outside)
     entries = found.definition.set
     results = [_load_or_explain(entry, context) for entry in entries]
     loaded = [result for result in results if isinstance(result, LoadedSet)]

@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 
 from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED, TEST, Benchmark
-from incognita.benchmarks.definition import Definition
+from incognita.benchmarks.definition import LONGEST_NAME, MOST_CLASSES, Definition
 from incognita.benchmarks.definition_files import DefinitionFile, find_definition
 from incognita.benchmarks.definition_files import list_benchmarks as list_benchmarks
 from incognita.benchmarks.sources.entry import (
@@ -28,6 +28,8 @@ from incognita.benchmarks.sources.recorded import file_name, load_recorded_sets
 from incognita.containers.classes import plain
 from incognita.containers.dataset import ArrayDataset, BoxDataset, Dataset
 from incognita.errors import InvalidDataError, MissingDataError
+from incognita.files import check_regular
+from incognita.formats.data_folder import DataFolder
 from incognita.formats.images import identities, user_cache_dir
 from incognita.formats.recorded_outputs import OutputsFolder
 from incognita.shapes import Int
@@ -209,6 +211,7 @@ def load_benchmark(
     limit: int | None = None,
     seed: int = 0,
     cache_dir: str | PathLike[str] | None = None,
+    allow_outside: bool = False,
     outputs: str | PathLike[str] | None = None,
 ) -> Benchmark:
     """Load a shipped benchmark by its name, or any by the path of its TOML file.
@@ -225,6 +228,8 @@ def load_benchmark(
             few rows per class, where an image with boxes gives several rows.
         seed: Random seed of that draw.
         cache_dir: Where hashes of files are kept; by default in the user's cache.
+        allow_outside: Whether paths in the definition, in lists and in annotation files may leave
+            the data folder; links directly below it are always followed.
         outputs: A folder with recorded outputs, which then take the place of the images; a
             detection benchmark still needs its annotations. A results file holds all its boxes.
 
@@ -233,12 +238,17 @@ def load_benchmark(
     incognita.errors.UnknownNameError: No benchmark is called 'openod/cifar10'. \
 Did you mean openood/cifar10?
     """
-    if limit is not None and limit < 1:
-        raise InvalidDataError(f"Expected a limit of at least 1 image per set, got {limit}.")
-    found = find_definition(name_or_path)
+    _check_limit(limit, seed)
+    found = find_definition(name_or_path, allow_outside=allow_outside)
     definition = found.definition
     folder = None if outputs is None else OutputsFolder.at(Path(outputs))
-    context = data_context(found, data, None if cache_dir is None else Path(cache_dir), folder)
+    context = data_context(
+        found,
+        data,
+        None if cache_dir is None else Path(cache_dir),
+        folder,
+        allow_outside=allow_outside,
+    )
     if folder is None:
         loaded = [entry.load(context) for entry in definition.set]
     else:
@@ -258,6 +268,16 @@ Did you mean openood/cifar10?
     return _assemble(definition, sets, context.classes, tuple(notes), metadata)
 
 
+def _check_limit(limit: object, seed: object) -> None:
+    for name, value, least in (("limit", limit, 1), ("seed", seed, 0)):
+        if value is None and name == "limit":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidDataError(f"Expected {name} to be a whole number, got {value!r:.80}.")
+        if value < least:
+            raise InvalidDataError(f"Expected {name} to be at least {least}, got {value}.")
+
+
 def _limited(named: NamedSet, limit: int, more: int, seed: int) -> NamedSet:
     n_images = limit * (more if named.role == "train" else 1)
     return named._replace(dataset=draw(named.dataset, n_images, seed, named.name))
@@ -273,6 +293,8 @@ def data_context(
     data: str | PathLike[str] | None,
     cache_dir: Path | None = None,
     outputs: OutputsFolder | None = None,
+    *,
+    allow_outside: bool = False,
 ) -> DataContext:
     """Find the folder with the files of a benchmark, and the names of its classes."""
     definition = found.definition
@@ -289,23 +311,45 @@ def data_context(
         )
     if reads_files and not folder.is_dir():
         raise MissingDataError(f"There is no data folder {folder}; name one that exists.")
-    classes = definition.classes
+    classes, names_file = definition.classes, None
     if isinstance(classes, str):
         listed = None if outputs is None else outputs.categories()
-        classes = list(listed.values()) if listed else _load_class_names(folder / classes)
+        if listed:
+            classes = list(listed.values())
+        else:
+            names_file = DataFolder(folder, allow_outside).find(classes, str(found.path))
+            classes = _load_class_names(names_file)
     has_names = not isinstance(classes, int)
     names = tuple(str(k) for k in range(classes)) if isinstance(classes, int) else tuple(classes)
     cache_dir = cache_dir or user_cache_dir()
-    return DataContext(definition.name, folder, names, has_names, cache_dir, found.typed)
+    return DataContext(
+        definition.name,
+        folder,
+        names,
+        has_names,
+        cache_dir,
+        found.typed,
+        allow_outside,
+        names_file,
+    )
 
 
 def _load_class_names(path: Path) -> list[str]:
-    if not path.is_file():
-        raise MissingDataError(f"There is no list of class names at {path}; put it there.")
-    names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    names = [name for name in names if name]
+    """Load names of classes; what the file holds is not repeated in messages."""
+    check_regular(path, "list of class names", advice="put it there")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise InvalidDataError(f"{path} is not UTF-8 text; give a list of class names.") from error
+    names = [name for line in lines if (name := line.strip())]
     if not names or len(set(names)) != len(names):
         raise InvalidDataError(f"{path} must name every class once, one in each line.")
+    if len(names) > MOST_CLASSES or max(map(len, names)) > LONGEST_NAME:
+        raise InvalidDataError(
+            f"{path} has {len(names):,} lines of up to {max(map(len, names)):,} characters, but at "
+            f"most {MOST_CLASSES:,} names of {LONGEST_NAME} characters are expected; give a list "
+            f"of class names."
+        )
     return names
 
 

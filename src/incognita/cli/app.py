@@ -15,7 +15,8 @@ from incognita.cli.data import data_app
 from incognita.cli.demo import demo_command
 from incognita.cli.list import list_command
 from incognita.cli.run import run_command
-from incognita.errors import IncognitaError, MissingDataError
+from incognita.errors import IncognitaError, MissingDataError, StorageError, printable
+from incognita.files import FULL_DISK
 
 app = typer.Typer(
     name="incognita",
@@ -45,21 +46,43 @@ def options(
 
 def main() -> None:
     """Run a command; an expected error is one sentence and an exit code, not a traceback."""
-    signal.signal(signal.SIGINT, terminal.interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, terminal.interrupt)
     _repair_streams()
     try:
         app()
-    except IncognitaError as error:
-        is_missing = isinstance(error, MissingDataError)
-        _exit(str(error), terminal.DATA_MISSING if is_missing else terminal.WRONG_USAGE)
-    except MemoryError as error:
-        _exit(f"Out of memory: {error}. Process less at once.", terminal.WRONG_USAGE)
-    except OSError as error:
-        _exit(f"{error.filename or 'The output'}: {error.strerror}.", terminal.WRONG_USAGE)
-    except BaseException:
+    except BaseException as error:
         if terminal.interrupts:  # compiled code turns an interrupt into errors of its own
-            sys.exit(terminal.INTERRUPTED)
-        raise
+            _exit_interrupted()
+        if (ending := _ending(error)) is None:
+            raise
+        _exit(*ending)
+
+
+def _ending(error: BaseException) -> tuple[str, int] | None:
+    """Return the sentence and the exit code of an expected error."""
+    if isinstance(error, StorageError):
+        return str(error), terminal.IN_PART
+    if isinstance(error, IncognitaError):
+        is_missing = isinstance(error, MissingDataError)
+        return str(error), terminal.DATA_MISSING if is_missing else terminal.WRONG_USAGE
+    if isinstance(error, MemoryError):
+        return f"Out of memory: {error}. Process less at once.", terminal.WRONG_USAGE
+    if isinstance(error, OSError) and error.errno in FULL_DISK:
+        where = error.filename or "the output"
+        return f"The disk is too full to write {where}. Make room first.", terminal.IN_PART
+    if isinstance(error, OSError):
+        where = error.filename or "The output"
+        return printable(f"{where}: {error.strerror}."), terminal.WRONG_USAGE
+    return None
+
+
+def _exit_interrupted() -> None:
+    """End as interrupted programs do; a second signal must not disturb that."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    sentence = terminal.unfinished[-1] if terminal.unfinished else "Interrupted."
+    _exit(sentence, terminal.BY_SIGNAL + terminal.interrupts[0])
 
 
 def _repair_streams() -> None:

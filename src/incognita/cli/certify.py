@@ -105,13 +105,10 @@ def certify_command(
 
 def show(certificate: "Certificate") -> None:
     """Print the tables and the notes."""
-    from rich.console import Console
-
-    from incognita.results.export import WIDTH, print_report
+    from incognita.results.export import print_report, stdout_console
     from incognita.results.tables.certificate import reliability_table, threshold_table
 
-    # a log or a pipe has no width of its own
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = stdout_console()
     print_report(certificate, console)
     console.print(threshold_table(certificate.thresholds))
     if certificate.reliability:

@@ -21,12 +21,17 @@ data_app = typer.Typer(
 BenchmarkName = Annotated[
     str, typer.Argument(metavar="BENCHMARK", help="A name, or the path of a TOML file.")
 ]
+AllowOutside = Annotated[
+    bool,
+    typer.Option("--allow-outside", help="Follow paths in files that leave the data folder."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-WIDTH = 156  # of a table in a log or a pipe
 
 
 @data_app.command("plan")
-def plan_command(benchmark: BenchmarkName, as_json: AsJson = False) -> None:
+def plan_command(
+    benchmark: BenchmarkName, allow_outside: AllowOutside = False, as_json: AsJson = False
+) -> None:
     """Print what a benchmark needs: images, where they are published, license, size, place.
 
     Example: incognita data plan openood/cifar10
@@ -34,7 +39,7 @@ def plan_command(benchmark: BenchmarkName, as_json: AsJson = False) -> None:
     from incognita.benchmarks import data_plan as planning
     from incognita.benchmarks.definition_files import find_definition
 
-    definition = find_definition(benchmark).definition
+    definition = find_definition(benchmark, allow_outside=allow_outside).definition
     needed = planning.plan(definition)
     if as_json:
         metadata = {"benchmark": definition.name, "version": definition.version}
@@ -54,6 +59,7 @@ def check_command(
             help="The folder with the data; by default that of the TOML file, or INCOGNITA_DATA."
         ),
     ] = None,
+    allow_outside: AllowOutside = False,
     deep: Annotated[
         bool, typer.Option("--deep", help="Decode every image; otherwise only headers are read.")
     ] = False,
@@ -71,9 +77,11 @@ def check_command(
     from incognita.benchmarks.definition_files import find_definition
     from incognita.cli._terminal import DATA_MISSING, IN_PART, progress_on_stderr
 
-    found = find_definition(benchmark)
+    found = find_definition(benchmark, allow_outside=allow_outside)
     with progress_on_stderr(first="checking") as (_, on_progress):
-        checked = planning.check(found, data, deep=deep, on_progress=on_progress)
+        checked = planning.check(
+            found, data, allow_outside=allow_outside, deep=deep, on_progress=on_progress
+        )
     verdict = planning.verdict(checked)
     if as_json:
         metadata = {"benchmark": found.definition.name, "task": found.definition.task}
@@ -154,9 +162,9 @@ def _shown(missing: tuple[str, ...]) -> list[str]:
 
 
 def _console() -> "Console":
-    from rich.console import Console
+    from incognita.results.export import stdout_console
 
-    return Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    return stdout_console()
 
 
 def _table(title: str, *columns: str) -> "Table":

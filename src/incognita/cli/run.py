@@ -1,6 +1,7 @@
 """`incognita run`: every method on a benchmark, from one pass of the network."""
 
 import sys
+from contextlib import redirect_stdout
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -47,6 +48,10 @@ Methods = Annotated[
     str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10), file.py:Class(k=3)".')
 ]
 Data = Annotated[Path | None, typer.Option(help="Folder with the images of the benchmark.")]
+AllowOutside = Annotated[
+    bool,
+    typer.Option("--allow-outside", help="Follow paths in files that leave the data folder."),
+]
 Outputs = Annotated[
     Path | None,
     typer.Option(
@@ -136,6 +141,7 @@ def run_command(
     preprocess: Preprocess = None,
     methods: Methods = "all",
     data: Data = None,
+    allow_outside: AllowOutside = False,
     outputs: Outputs = None,
     save_outputs: SaveOutputs = None,
     detections: FoundBoxes = None,
@@ -162,14 +168,16 @@ def run_command(
     Example: incognita run terra/standard --methods all
 
     Exit codes: 0 done, also if a note says that images are missing; 2 wrong usage; 3 data
-    missing; 4 finished, but a set is missing or some images or methods failed, which are named;
-    130 interrupted, and the same command resumes.
+    missing; 4 finished, but a set is missing or some images or methods failed, which are named, or
+    the disk is full; 130 (Ctrl-C) or 143 (SIGTERM) interrupted: the same command resumes, as after
+    a full disk.
     """
     need("torch", extra="torch", needed_by="run")
     from incognita.evaluation.evaluate import evaluate
     from incognita.extraction.settings import Settings
 
-    with progress_on_stderr() as (on_step, on_progress):
+    # what a network or a method prints must not end up in the JSON
+    with redirect_stdout(sys.stderr), progress_on_stderr(resumes=True) as (on_step, on_progress):
         evaluation = evaluate(
             model or None,
             benchmark,
@@ -177,6 +185,7 @@ def run_command(
             weights=weights,
             preprocess=preprocess,
             data=data,
+            allow_outside=allow_outside,
             outputs=_one_of(outputs, detections),
             embed=embed,
             save_outputs=save_outputs,
@@ -240,15 +249,15 @@ def finish(evaluation: "Evaluation", out: Path, *, as_json: bool) -> None:
 
 def show(evaluation: "Evaluation", out: Path) -> None:
     """Print the report, further tables, and where the results are."""
-    from rich.console import Console
+    from rich.text import Text
 
-    from incognita.results.export import WIDTH, print_report
+    from incognita.results.export import print_report, stdout_console
 
-    # a log or a pipe has no width of its own
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = stdout_console()
     print_report(evaluation, console)
     if (more := evaluation.further_tables()) is not None:
         console.print(more)
-    console.print(f"Results and scores of every {evaluation.row}: {(out / 'results').resolve()}")
+    where = (out / "results").resolve()
+    console.print(Text(f"Results and scores of every {evaluation.row}: {where}"))
     if pictures := evaluation.metadata.get("pictures"):
-        console.print(f"Pictures of the best method: {Path(pictures).resolve()}")
+        console.print(Text(f"Pictures of the best method: {Path(pictures).resolve()}"))

@@ -61,6 +61,7 @@ def evaluate(
     weights: str | Path | None = None,
     preprocess: str | Callable[..., Any] | None = None,
     data: str | Path | None = None,
+    allow_outside: bool = False,
     search: bool = False,
     limit: int | None = None,
     seed: int = 0,
@@ -87,6 +88,7 @@ def evaluate(
             std=imagenet", "none" for pixels / 255, or a function from a uint8 RGB array to a
             tensor. By default that of the model, else the benchmark's; a note says which.
         data: The folder with the images of the benchmark.
+        allow_outside: Whether paths in the files of the benchmark may leave that folder.
         search: Also choose parameters on validation data, and report both.
         limit: Maximum images per set, for a quick look.
         seed: Random seed for the bootstrap and `limit`.
@@ -102,10 +104,28 @@ def evaluate(
         on_progress: Called with a data set's name, images done, images in total.
         on_step: Called with a description of each step.
     """
-    _check_types(benchmark, limit, boxes, settings)
+    _check_types(
+        benchmark=benchmark,
+        weights=weights,
+        data=data,
+        limit=limit,
+        seed=seed,
+        n_resamples=n_resamples,
+        boxes=boxes,
+        settings=settings,
+        store=store,
+        out=out,
+    )
     _check_folders(store=store, out=out, save_outputs=save_outputs)
     if not isinstance(benchmark, Benchmark):
-        benchmark = load_benchmark(benchmark, data=data, limit=limit, seed=seed, outputs=outputs)
+        benchmark = load_benchmark(
+            benchmark,
+            data=data,
+            limit=limit,
+            seed=seed,
+            outputs=outputs,
+            allow_outside=allow_outside,
+        )
     elif limit is not None or data is not None or outputs is not None:
         raise InvalidDataError(
             "`limit`, `data` and `outputs` need a benchmark given by name, got a loaded one. Pass "
@@ -142,16 +162,27 @@ def evaluate(
     return Evaluator(plan, task).run(on_step)
 
 
-def _check_types(benchmark: object, limit: object, boxes: object, settings: object) -> None:
-    expected: tuple[tuple[str, object, Any, str], ...] = (
-        ("benchmark", benchmark, str | PathLike | Benchmark, "a name, a TOML file or a Benchmark"),
-        ("limit", limit, int | None, "a whole number"),
-        ("boxes", boxes, BoxOptions | None, "BoxOptions"),
-        ("settings", settings, Settings | None, "Settings"),
-    )
-    for name, value, kind, what in expected:
+_TYPES: dict[str, tuple[Any, str]] = {
+    "benchmark": (str | PathLike | Benchmark, "a name, a TOML file or a Benchmark"),
+    "weights": (str | PathLike | None, "the path of a file"),
+    "data": (str | PathLike | None, "the path of a folder"),
+    "limit": (int | None, "a whole number"),
+    "seed": (int, "a whole number"),
+    "n_resamples": (int, "a whole number"),
+    "boxes": (BoxOptions | None, "BoxOptions"),
+    "settings": (Settings | None, "Settings"),
+    "store": (str | PathLike | None, "the path of a folder"),
+    "out": (str | PathLike | None, "the path of a folder"),
+}
+
+
+def _check_types(**options: object) -> None:
+    for name, value in options.items():
+        kind, what = _TYPES[name]
         if isinstance(value, bool) or not isinstance(value, kind):
             raise InvalidDataError(f"Expected {name} to be {what}, got {value!r:.80}.")
+        if name in ("seed", "n_resamples") and isinstance(value, int) and value < 0:
+            raise InvalidDataError(f"Expected {name} to be at least 0, got {value}.")
 
 
 def _check_folders(**folders: str | Path | None) -> None:

@@ -36,7 +36,7 @@ from incognita.models.fingerprints import describe_source
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import Cost, MethodKey, MethodResult
 from incognita.results.result import Result, Split, interval_notes
-from incognita.results.score_tables import Measured, ScoredSet, Scores
+from incognita.results.score_tables import Measured, ScoredSet, Scores, as_utf8
 from incognita.results.store import ResultStore
 
 if TYPE_CHECKING:
@@ -123,7 +123,10 @@ class EvaluationPlan:
 
     def failed_images(self, stored: Iterable[MethodResult]) -> tuple[tuple[str, str, str], ...]:
         """Return the images that failed now or in a stored result, each once."""
-        now = [(name, str(image.image_id), image.reason) for name, image in self.log.failed_images]
+        now = [
+            (name, as_utf8(str(image.image_id)), image.reason)
+            for name, image in self.log.failed_images
+        ]
         before = [image for record in stored for image in record.failed_images]
         return tuple({image[:2]: image for image in [*before, *now]}.values())
 

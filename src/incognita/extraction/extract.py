@@ -3,10 +3,11 @@
 import os
 import pickle
 import signal
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -25,7 +26,7 @@ from incognita.containers.boxes import Detections
 from incognita.containers.dataset import ArrayDataset, Dataset
 from incognita.containers.needs import ExtraOutput
 from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
-from incognita.errors import InvalidDataError, WorkerError
+from incognita.errors import InvalidDataError, StorageError, WorkerError
 from incognita.extraction.classifier_pass import ClassifierExtraction
 from incognita.extraction.detector_pass import DetectorExtraction
 from incognita.extraction.recorded import save_outputs
@@ -335,12 +336,13 @@ def run_in_workers(
 def _interrupts_blocked() -> Iterator[None]:
     """Start a process so that Ctrl-C is left to its parent, even while it still imports torch.
 
-    Interrupts are blocked, which a process inherits, and not ignored: here one would be lost.
+    Interrupts are blocked, which a process inherits, and not ignored: here one would be lost. So
+    is SIGTERM, which must not cut off what the process is sent; `_work` lets it in again.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
@@ -365,7 +367,7 @@ def _listen(workers: dict[Connection, SpawnProcess], on_progress: Progress) -> P
             elif isinstance(message, PassCount):
                 passes = passes.plus(message)
                 open_pipes.discard(pipe)
-            elif isinstance(message, InvalidDataError):  # as it would be raised here
+            elif isinstance(message, InvalidDataError | StorageError):  # as it would be raised here
                 raise message
             else:
                 raise WorkerError(
@@ -387,14 +389,31 @@ def _work(
 ) -> None:
     """Run in a worker process until no shard is left."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it and ends its workers
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     torch.set_num_threads(n_threads)
+    sys.stdout = sys.stderr  # what a network prints must not end up in the output of a command
+    with suppress(BrokenPipeError):  # the parent is gone: nobody is left to report to
+        _run_and_report(source, pickled, shards, _dealt(pending, counter), turns, pipe)
+
+
+def _run_and_report(
+    source: Path | None,
+    pickled: bytes,
+    shards: StoredShards,
+    jobs: Iterator[ShardJob],
+    turns: Any,
+    pipe: Connection,
+) -> None:
     try:
         with importable(source):  # a class of the model may be defined there
             runner = pickle.loads(pickled).runner(turns)
-        runner.run(_dealt(pending, counter), shards.write, pipe.send)
+        runner.run(jobs, shards.write, pipe.send)
         pipe.send(runner.model.passes)
-    except InvalidDataError as error:
-        pipe.send(InvalidDataError(str(error)))
+    except BrokenPipeError:
+        raise
+    except (InvalidDataError, StorageError) as error:
+        pipe.send(type(error)(str(error)))
     except Exception as error:
         pipe.send(" ".join(f"{type(error).__name__}: {error}".split()))
 

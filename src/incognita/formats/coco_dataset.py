@@ -155,15 +155,24 @@ class FoundFiles(NamedTuple):
 def find_files(folder: Path, file_names: Sequence[str]) -> FoundFiles:
     """Find images by the path that a record gives, or by the last part of it alone.
 
-    Files written elsewhere often name folders, or a whole path, of another machine.
+    Files written elsewhere often name folders of another machine. An absolute path means one
+    file, and no other of the same name.
     """
-    given = [PurePosixPath(name.replace("\\", "/")) for name in file_names]
-    paths = [path.name if path.is_absolute() else path.as_posix() for path in given]
+    paths = [PurePosixPath(name.replace("\\", "/")).as_posix() for name in file_names]
     is_there = are_present(folder, paths)
-    last = [path.name for path in given]
+    last = [path if _is_absolute(path) else path.rpartition("/")[2] for path in paths]
     is_flat = are_present(folder, last) & ~is_there
     found = (flat if k else path for path, flat, k in zip(paths, last, is_flat, strict=True))
     return FoundFiles(tuple(found), is_there | is_flat)
+
+
+def _is_absolute(path: str) -> bool:
+    """Whether a path begins at the root of a disk, as POSIX or Windows write it.
+
+    >>> _is_absolute("/a/b"), _is_absolute("C:/a/b"), _is_absolute("a/b")
+    (True, True, False)
+    """
+    return path[:1] == "/" or path[1:2] == ":"
 
 
 def is_in_fold(

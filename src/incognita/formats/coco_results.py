@@ -11,8 +11,15 @@ from typing import Any, NamedTuple, cast, overload
 import numpy as np
 
 from incognita.containers.boxes import BoxTruth, Detections
-from incognita.errors import InvalidDataError, MissingDataError
-from incognita.files import RepeatedKeyObject, load_json, opened, replacing, replacing_text
+from incognita.errors import InvalidDataError
+from incognita.files import (
+    RepeatedKeyObject,
+    check_regular,
+    load_json,
+    opened,
+    replacing,
+    replacing_text,
+)
 from incognita.formats.class_roles import ClassMap, load_class_map
 from incognita.formats.coco_annotations import (
     CocoTruth,
@@ -195,12 +202,11 @@ def load_sidecar(path: Path, n_rows: int) -> dict[str, Shaped[np.ndarray, "rows 
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    if not path.is_file():
-        raise MissingDataError(f"There is no safetensors file at {path}; check the path.")
+    check_regular(path, "safetensors file")
     try:
         arrays = load_file(path)
-    except (SafetensorError, TypeError, KeyError, AttributeError) as error:
-        # the last three are what a type NumPy does not have, as bfloat16, ends in
+    except (SafetensorError, TypeError, KeyError, AttributeError, ValueError, OSError) as error:
+        # the second to fourth are what a type NumPy does not have, as bfloat16, ends in
         raise InvalidDataError(
             f"{path} cannot be read as safetensors: {error}; write float16, float32 or float64."
         ) from error

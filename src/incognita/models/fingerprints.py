@@ -24,7 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from incognita.errors import InvalidDataError, MissingDataError
+from incognita.errors import InvalidDataError
+from incognita.files import check_regular
 from incognita.models.libraries import LIBRARIES
 from incognita.models.preprocessing import FromPIL, Preprocessing
 
@@ -50,8 +51,7 @@ def importable(path: Path | None) -> Iterator[ModuleType | None]:
 
 
 def _imported(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise MissingDataError(f"There is no file at {path}; check the path.")
+    check_regular(path)
     name = f"_incognita_file_{path.stem}_{sha256(str(path).encode()).hexdigest()[:12]}"
     content_hash = sha256(path.read_bytes()).hexdigest()
     if name in sys.modules and vars(sys.modules[name])[_CONTENT_HASH] == content_hash:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from incognita.errors import IncognitaError, InvalidDataError, MissingDataError, unknown_name
+from incognita.files import check_regular
 from incognita.models import MODELS
 from incognita.models.classifier import Classifier, WrappedClassifier, wrap_classifier
 from incognita.models.detector import Detector, is_detector_network, wrap_detector
@@ -118,6 +119,11 @@ def _loaded(spec: str, options: ModelOptions) -> Classifier | Detector:
     prefix, _, name = spec.partition(":")
     if prefix in libraries and name:
         return _from_library(libraries[prefix], name, options)
+    if spec.endswith(".py"):
+        raise InvalidDataError(
+            f"Expected FILE.py:FUNCTION, got {spec}. Name the function that returns the network: "
+            f"{spec}:FUNCTION."
+        )
     path, _, function = spec.rpartition(":")
     if not path.endswith(".py"):
         raise unknown_name("model", spec, [*MODELS.homes, *(f"{key}:…" for key in libraries)])
@@ -219,8 +225,7 @@ def _wrapped(network: nn.Module, name: str, options: ModelOptions) -> Classifier
 def read_weights(path: str | Path) -> dict[str, Tensor]:
     """Read named tensors, without the prefixes that replicas and compilation add."""
     path = Path(path)
-    if not path.is_file():
-        raise MissingDataError(f"There is no weights file at {path}; check the path.")
+    check_regular(path, "weights file")
     content = _safetensors(path) if path.suffix == ".safetensors" else _pickled(path)
     key = next((key for key in _STATE_KEYS if isinstance(content.get(key), Mapping)), None)
     found = content if key is None else content[key]
@@ -264,9 +269,9 @@ def _first(what: str, names: list[str]) -> str:
 def _safetensors(path: Path) -> dict[str, Any]:
     try:
         return dict(load_file(path))
-    except SafetensorError as error:
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise InvalidDataError(
-            f"{path} is not a safetensors file: {error}; save it again."
+            f"{path} is not a safetensors file ({_reason(error)}); save it again."
         ) from error
 
 
