@@ -31,7 +31,6 @@ LAYERS = [
 SINGLE_IMPORTER = {
     "incognita.benchmarks.data_plan",
     "incognita.benchmarks.sources",
-    "incognita.benchmarks.sources.recorded",
     "incognita.benchmarks.splits.build",
     "incognita.benchmarks.terra.datasets",
     "incognita.benchmarks.terra.rendering",
@@ -40,6 +39,7 @@ SINGLE_IMPORTER = {
     "incognita.cli.data",
     "incognita.cli.demo",
     "incognita.cli.list",
+    "incognita.cli.store",
     "incognita.decisions",
     "incognita.decisions.parse",
     "incognita.evaluation.classifier",

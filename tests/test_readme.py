@@ -224,7 +224,7 @@ def commands() -> list[str]:
 
 def help_of(words: list[str]) -> str:
     """Return the help of the command that a line begins with."""
-    n = 2 if words[0] in ("build", "data") else 1
+    n = 2 if words[0] in ("build", "data", "store") else 1
     outcome = CliRunner().invoke(app, [*words[:n], "--help"], env={"COLUMNS": "200"})
     assert outcome.exit_code == 0, words
     return outcome.output

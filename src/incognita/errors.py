@@ -6,6 +6,7 @@
     ├── UnknownNameError (KeyError)       no metric, class, … has this name
     ├── MissingExtraError (ImportError)   an optional library is not installed
     ├── StorageError (OSError)            the disk is full
+    │   └── NoSpaceError                  the disk cannot hold what would be written
     └── WorkerError (RuntimeError)        a worker process has failed
 
 Messages say what was expected, what was received and what to do.
@@ -58,6 +59,10 @@ class MissingExtraError(IncognitaError, ImportError):
 
 class StorageError(IncognitaError, OSError):
     """A file cannot be written, because there is no room for it."""
+
+
+class NoSpaceError(StorageError):
+    """The disk cannot hold what would be written; nothing was written yet."""
 
 
 class WorkerError(IncognitaError, RuntimeError):

@@ -14,8 +14,15 @@ from incognita.cli.certify import certify_command
 from incognita.cli.data import data_app
 from incognita.cli.demo import demo_command
 from incognita.cli.list import list_command
-from incognita.cli.run import run_command
-from incognita.errors import IncognitaError, MissingDataError, StorageError, printable
+from incognita.cli.run import run_command, show_command
+from incognita.cli.store import store_app
+from incognita.errors import (
+    IncognitaError,
+    MissingDataError,
+    NoSpaceError,
+    StorageError,
+    printable,
+)
 from incognita.files import FULL_DISK
 
 app = typer.Typer(
@@ -28,9 +35,11 @@ app = typer.Typer(
 app.command("certify")(certify_command)
 app.command("demo")(demo_command)
 app.command("run")(run_command)
+app.command("show")(show_command)
 app.command("list")(list_command)
 app.add_typer(data_app, name="data")
 app.add_typer(build_app, name="build")
+app.add_typer(store_app, name="store")
 
 
 @app.callback(invoke_without_command=True)
@@ -61,10 +70,10 @@ def main() -> None:
 
 def _ending(error: BaseException) -> tuple[str, int] | None:
     """Return the sentence and the exit code of an expected error."""
-    if isinstance(error, StorageError):
+    if isinstance(error, StorageError) and not isinstance(error, NoSpaceError):
         return str(error), terminal.IN_PART
     if isinstance(error, IncognitaError):
-        is_missing = isinstance(error, MissingDataError)
+        is_missing = isinstance(error, MissingDataError | NoSpaceError)
         return str(error), terminal.DATA_MISSING if is_missing else terminal.WRONG_USAGE
     if isinstance(error, MemoryError):
         return f"Out of memory: {error}. Process less at once.", terminal.WRONG_USAGE

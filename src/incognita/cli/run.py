@@ -129,6 +129,10 @@ Out = Annotated[
 Store = Annotated[
     Path | None, typer.Option(help="Folder for outputs of the network; by default OUT/outputs.")
 ]
+FinishedRun = Annotated[
+    Path, typer.Argument(help="The --out folder of a run, or one of its results in JSON.")
+]
+N_OTHERS = 5  # other runs that are named
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print the evaluation as JSON instead of tables.")
 ]
@@ -201,6 +205,7 @@ def run_command(
             out=out / "results",
             on_progress=on_progress,
             on_step=on_step,
+            on_note=lambda note: sys.stderr.write(f"note: {note}\n"),
         )
     finish(evaluation, out, as_json=as_json)
 
@@ -261,3 +266,20 @@ def show(evaluation: "Evaluation", out: Path) -> None:
     console.print(Text(f"Results and scores of every {evaluation.row}: {where}"))
     if pictures := evaluation.metadata.get("pictures"):
         console.print(Text(f"Pictures of the best method: {Path(pictures).resolve()}"))
+
+
+def show_command(run: FinishedRun = Path("runs"), as_json: AsJson = False) -> None:
+    """Print a finished run again, without its model, its images or a network.
+
+    Example: incognita show runs
+
+    The newest run is printed where a folder holds several. Exit codes are those of the run.
+    """
+    from incognita.evaluation.finished_runs import find_runs, load_run
+
+    newest, *others = find_runs(run)
+    for other in others[:N_OTHERS]:
+        sys.stderr.write(f"another run: {other}\n")
+    if len(others) > N_OTHERS:
+        sys.stderr.write(f"and {len(others) - N_OTHERS} more below {run}\n")
+    finish(load_run(newest), newest.parents[3], as_json=as_json)

@@ -17,11 +17,8 @@ from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.evaluation.classifier_metrics import (
-    accuracy_results,
     as_results,
-    draw,
-    measure_mistakes,
-    measure_unknown,
+    measure_methods,
 )
 from incognita.evaluation.evaluator import Measurements, MethodMeasurement, Options, Stored
 from incognita.evaluation.fit_and_score import ExtractionLog, FittedMethod, OnStep, ScoredMethods
@@ -51,9 +48,8 @@ from incognita.models.libraries import carried_preprocessing
 from incognita.models.load import ModelOptions, load_classifier
 from incognita.models.preprocessing import Preprocessing
 from incognita.results.evaluation import Evaluation
-from incognita.results.result import FULL_SPECTRUM, Result, Split
+from incognita.results.result import FULL_SPECTRUM, Split
 from incognita.results.score_tables import (
-    Measured,
     ScoredSet,
     Scores,
     common_rows,
@@ -325,7 +321,9 @@ class ClassifierTask:
         sets, scores = common_rows(tables)
         if not scores:
             return Measurements()
-        measured, accuracy = _measure(sets, scores, options)
+        measured, accuracy = measure_methods(
+            sets, scores, n_resamples=options.n_resamples, seed=options.seed
+        )
         return Measurements(
             methods={
                 key: MethodMeasurement(
@@ -373,20 +371,6 @@ class ClassifierTask:
     ) -> tuple[list[str], dict[str, Any]]:
         """Return no further notes or metadata."""
         return [], {}
-
-
-def _measure(
-    sets: Sequence[ScoredSet], scores: Mapping[str, Scores], options: Options
-) -> tuple[dict[str, Measured], list[Result]]:
-    weights = draw(sets, n_resamples=options.n_resamples, seed=options.seed)
-    measured = measure_unknown(sets, scores, weights)
-    parts = [measure_mistakes(sets, scores, weights)]
-    if any(scored.group == SHIFTED for scored in sets):
-        parts.append(measure_unknown(sets, scores, weights, with_shifted=True))
-    for part in parts:
-        for key, values in part.items():
-            measured[key] |= values
-    return measured, list(accuracy_results(sets, weights))
 
 
 def _groups(sets: Sequence[ScoredSet], *, full_spectrum: bool) -> tuple[Split, ...]:

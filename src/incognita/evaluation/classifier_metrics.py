@@ -36,6 +36,21 @@ def draw(sets: Sequence[ScoredSet], *, n_resamples: int, seed: int) -> dict[str,
     }
 
 
+def measure_methods(
+    sets: Sequence[ScoredSet], scores: Mapping[str, Scores], *, n_resamples: int, seed: int
+) -> tuple[dict[str, Measured], list[Result]]:
+    """Measure all methods on the same replicates; also return the accuracy."""
+    weights = draw(sets, n_resamples=n_resamples, seed=seed)
+    measured = measure_unknown(sets, scores, weights)
+    parts = [measure_mistakes(sets, scores, weights)]
+    if any(scored.group == SHIFTED for scored in sets):
+        parts.append(measure_unknown(sets, scores, weights, with_shifted=True))
+    for part in parts:
+        for key, values in part.items():
+            measured[key] |= values
+    return measured, list(accuracy_results(sets, weights))
+
+
 def measure_unknown(
     sets: Sequence[ScoredSet],
     scores: Mapping[str, Scores],

@@ -15,12 +15,14 @@ from incognita.errors import InvalidDataError
 from incognita.evaluation.classifier import ClassifierTask, OneModel, load_classifiers
 from incognita.evaluation.detector import DetectorTask, load_detector
 from incognita.evaluation.evaluator import EvaluationPlan, Evaluator, Options
+from incognita.evaluation.finished_runs import save_run
 from incognita.evaluation.fit_and_score import ExtractionLog, Progress
 from incognita.evaluation.select_methods import Methods, select_methods
 from incognita.extraction.detector_pass import refuse_half_precision
 from incognita.extraction.recorded import RecordedModel
 from incognita.extraction.settings import Settings
 from incognita.extraction.store import OutputStore
+from incognita.extraction.stored_outputs import check_space
 from incognita.formats.recorded_outputs import OutputsFolder, RecordedBoxes, RecordedImages
 from incognita.models.classifier import Classifier
 from incognita.models.detector import Detector
@@ -75,6 +77,7 @@ def evaluate(
     out: str | Path | None = None,
     on_progress: Progress | None = None,
     on_step: Callable[[str], None] | None = None,
+    on_note: Callable[[str], object] | None = None,
 ) -> Evaluation:
     """Rank methods on a benchmark; every image goes through the network once for all of them.
 
@@ -103,6 +106,7 @@ def evaluate(
         out: A folder for results; methods with a stored result are not run again.
         on_progress: Called with a data set's name, images done, images in total.
         on_step: Called with a description of each step.
+        on_note: Called with a remark before the run, such as the size of the outputs.
     """
     _check_types(
         benchmark=benchmark,
@@ -159,7 +163,12 @@ def evaluate(
     options = Options(search, limit, seed, n_resamples)
     results = None if out is None else ResultStore(Path(out))
     plan = EvaluationPlan(benchmark, selected, options, log, results)
-    return Evaluator(plan, task).run(on_step)
+    if log_store is not None and not isinstance(model, RecordedModel):
+        check_space(_models(task), benchmark, log_store.root, on_note)
+    evaluation = Evaluator(plan, task).run(on_step)
+    if results is not None:
+        save_run(results, evaluation, seed=seed, n_resamples=n_resamples)
+    return evaluation
 
 
 _TYPES: dict[str, tuple[Any, str]] = {
@@ -218,6 +227,10 @@ def _recorded_model(
     if benchmark.task == "detection" or not names:
         names = tuple(benchmark.classes)
     return RecordedModel(name, recorded, names, example, embedder)
+
+
+def _models(task: ClassifierTask | DetectorTask) -> list[Classifier | Detector]:
+    return [task.detector] if isinstance(task, DetectorTask) else list(task.networks)
 
 
 def _detector_task(

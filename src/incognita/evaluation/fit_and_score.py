@@ -1,6 +1,5 @@
 """Fits every method on known outputs, then scores each data set in one pass."""
 
-import re
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.benchmarks.load import test_sets
+from incognita.benchmarks.sources.recorded import without_separators
 from incognita.containers.dataset import Dataset
 from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
@@ -76,7 +76,7 @@ class ExtractionLog:
         self._add(name, extracted)
         if self.save_to is not None:
             suffix = ".json" if isinstance(extracted.outputs, DetectorOutputs) else ".npz"
-            extracted.save(self.save_to / f"{re.sub('[ /]', '-', name)}{suffix}")
+            extracted.save(self.save_to / f"{without_separators(name)}{suffix}")
         return extracted.outputs
 
     def _embed(

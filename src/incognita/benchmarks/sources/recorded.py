@@ -39,7 +39,12 @@ def file_name(name: str, role: str) -> str:
     ('unknown-validation', 'svhn')
     """
     is_shared = role in (*TESTED_UNKNOWN_ROLES, "shifted")
-    return (name if is_shared else role).replace("/", "-")
+    return without_separators(name if is_shared else role)
+
+
+def without_separators(name: str) -> str:
+    """Return the name of a set as the name of a file."""
+    return name.replace("/", "-").replace(" ", "-")
 
 
 def load_recorded_sets(
