@@ -21,7 +21,7 @@ import incognita
 from incognita import cli
 from incognita.cli import _terminal as terminal
 from incognita.cli.app import app
-from incognita.results.tables.certificate import WIDE
+from incognita.results.export import WIDTH
 
 STREET = Path(incognita.__file__).parent / "benchmarks" / "examples" / "street"
 TRUTH, DETECTIONS, CLASSES = (
@@ -169,7 +169,7 @@ def test_without_json_there_is_a_table_for_people(call):
     assert "what it is" in outcome.out
     cut = outcome.out.index("Best threshold of each class")
     assert all(name in outcome.out[cut:] for name in ("person", "bicycle", "car", "bus", "dog"))
-    assert max(map(len, outcome.out.splitlines())) <= WIDE
+    assert max(map(len, outcome.out.splitlines())) <= WIDTH
 
 
 def test_a_split_without_images_shows_dashes_and_one_of_a_single_image_no_interval(call, tmp_path):
@@ -504,24 +504,29 @@ def test_links_that_go_in_a_circle_are_no_file(certify, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "sentence"),
+    ("error", "code", "sentence"),
     [
-        (OSError(28, "No space left on device", "/x"), "/x: No space left on device."),
-        (OSError(5, "Input/output error"), "The output: Input/output error."),
+        (
+            OSError(28, "No space left on device", "/x"),
+            4,
+            "The disk is too full to write /x. Make room first.",
+        ),
+        (OSError(5, "Input/output error"), 2, "The output: Input/output error."),
         (
             MemoryError("Unable to allocate 9 EiB"),
+            2,
             "Out of memory: Unable to allocate 9 EiB. Process less at once.",
         ),
     ],
 )
-def test_a_machine_that_gives_up_ends_with_code_2_and_a_sentence(
-    certify, monkeypatch, error, sentence
+def test_a_machine_that_gives_up_ends_with_a_code_and_a_sentence(
+    certify, monkeypatch, error, code, sentence
 ):
     def give_up(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr("incognita.evaluation.certify.certify", give_up)
-    assert_one_sentence(certify(), 2, sentence)
+    assert_one_sentence(certify(), code, sentence)
 
 
 @pytest.mark.parametrize(

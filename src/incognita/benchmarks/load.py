@@ -18,6 +18,7 @@ from incognita.benchmarks.definition_files import list_benchmarks as list_benchm
 from incognita.benchmarks.sources.entry import (
     KNOWN_ROLES,
     TESTED_ROLES,
+    TESTED_UNKNOWN_ROLES,
     UNKNOWN_GROUPS,
     DataContext,
     LoadedSet,
@@ -26,7 +27,7 @@ from incognita.benchmarks.sources.entry import (
 from incognita.benchmarks.sources.recorded import file_name, load_recorded_sets
 from incognita.containers.classes import plain
 from incognita.containers.dataset import ArrayDataset, BoxDataset, Dataset
-from incognita.errors import InvalidDataError, MissingDataError
+from incognita.errors import InvalidDataError, MissingDataError, count
 from incognita.files import check_regular
 from incognita.formats.data_folder import DataFolder
 from incognita.formats.images import identities, user_cache_dir
@@ -41,18 +42,18 @@ def notes_of(loaded: LoadedSet, known: Collection[str]) -> list[str]:
     entry, found, expected = loaded.entry, loaded.found, loaded.expected
     left_out = _left_out(loaded)
     if loaded.dataset is None:
-        none = "no image" if expected is None else f"none of {expected:,} images"
+        none = "no image" if expected is None else f"none of {count(expected, 'image')}"
         return [f"{entry.name}: {none} found; the set is left out", *left_out]
     notes = [] if entry.note is None else [f"{entry.name}: {entry.note}"]
     if expected is not None and found < expected:
         notes.append(
-            f"{entry.name}: {found:,} of {expected:,} images found; numbers are partial"
+            f"{entry.name}: {found:,} of {count(expected, 'image')} found; numbers are partial"
             f"{_missing(loaded)}"
         )
     if expected is not None and found > expected:
         notes.append(
-            f"{entry.name}: {found:,} images found where {expected:,} were expected; numbers do "
-            f"not compare with published ones"
+            f"{entry.name}: {count(found, 'image')} found where {expected:,} were expected; "
+            f"numbers do not compare with published ones"
         )
     return [*notes, *left_out, *loaded.notes, *_unknown_objects(loaded, known)]
 
@@ -88,7 +89,7 @@ def _left_out(loaded: LoadedSet) -> list[str]:
     """Note files that were not taken for images."""
     if not (n := len(loaded.left_out)):
         return []
-    what = "1 file" if n == 1 else f"{n:,} files"
+    what = count(n, "file")
     return [
         f"{loaded.entry.name}: {what} without the suffix of an image {'is' if n == 1 else 'are'} "
         f"left out, such as {loaded.left_out[0]}"
@@ -103,9 +104,11 @@ def _unknown_objects(loaded: LoadedSet, known: Collection[str]) -> list[str]:
     n_images = len(np.unique(truth.image_index[truth.is_unknown]))
     if not n_images:  # the other classes are ignored
         return []
+    n_objects = int(truth.is_unknown.sum())
     return [
-        f"{loaded.entry.name}: {n_images:,} of {truth.n_images:,} images also show other classes; "
-        f"their {truth.is_unknown.sum():,} objects count as unknown"
+        f"{loaded.entry.name}: {n_images:,} of {count(truth.n_images, 'image')} also "
+        f"{'shows' if n_images == 1 else 'show'} other classes; {count(n_objects, 'object')} "
+        f"there {'counts' if n_objects == 1 else 'count'} as unknown"
     ]
 
 
@@ -147,7 +150,8 @@ def refuse_overlaps(
                 continue
             if shared := images[place] & images[earlier]:
                 raise InvalidDataError(
-                    f"{len(shared):,} images of {benchmark} are in both set {second.name!r} "
+                    f"{count(len(shared), 'image')} of {benchmark} "
+                    f"{'is' if len(shared) == 1 else 'are'} in both set {second.name!r} "
                     f"({second.role}) and set {first.name!r} ({first.role}), such as "
                     f"{min(shared)}; a number from that would be worthless: take them out of one."
                 )
@@ -253,7 +257,7 @@ Did you mean openood/cifar10?
     else:
         loaded = load_recorded_sets(definition.set, context, folder)
     sets = present_sets(loaded)
-    _refuse_emptiness(found, {named.role for named in sets}, context.data, folder)
+    _refuse_emptiness(found, loaded, context.data, folder)
     refuse_overlaps(sets, definition.name)
     refuse_known_classes(loaded, context)
     notes = [note for found_set in loaded for note in notes_of(found_set, context.classes)]
@@ -284,7 +288,7 @@ def _limited(named: NamedSet, limit: int, more: int, seed: int) -> NamedSet:
 
 def _limit_note(limit: int, more: int, seed: int) -> str:
     learned = "" if more == 1 else ", ten times as many for training"
-    return f"at most {limit:,} images of each set{learned}, drawn with seed {seed}"
+    return f"at most {count(limit, 'image')} of each set{learned}, drawn with seed {seed}"
 
 
 def data_context(
@@ -353,9 +357,10 @@ def _load_class_names(path: Path) -> list[str]:
 
 
 def _refuse_emptiness(
-    found: DefinitionFile, roles: Collection[str], data: Path, outputs: OutputsFolder | None
+    found: DefinitionFile, sets: Sequence[LoadedSet], data: Path, outputs: OutputsFolder | None
 ) -> None:
-    if not (part := missing_part(roles)):
+    part = missing_part({loaded.entry.role for loaded in sets if loaded.dataset is not None})
+    if part is None:
         return
     if outputs is not None:
         raise MissingDataError(
@@ -363,11 +368,19 @@ def _refuse_emptiness(
             f"Name the files after its sets: "
             f"{', '.join(file_name(e.name, e.role) for e in found.definition.set)}."
         )
+    roles = ("test",) if part == "known" else TESTED_UNKNOWN_ROLES
+    tested = [loaded for loaded in sets if loaded.entry.role in roles]
+    nothing = f" (nothing at {_first_missing(tested[0])})" if tested else ""
     raise MissingDataError(
-        f"{data} has no {part} images to test of {found.definition.name}; `incognita data plan "
-        f"{found.typed}` lists what belongs there, `incognita data check {found.typed}` what "
+        f"{data} has no {part} images to test of {found.definition.name}{nothing}; `incognita data "
+        f"plan {found.typed}` lists what belongs there, `incognita data check {found.typed}` what "
         f"is missing."
     )
+
+
+def _first_missing(loaded: LoadedSet) -> str:
+    """Return the first path that is not there."""
+    return str(Path(loaded.missing[0]).absolute()) if loaded.missing else loaded.entry.place
 
 
 def draw(dataset: Dataset, limit: int, seed: int, name: str) -> Dataset:
@@ -404,6 +417,9 @@ def _metadata(
             loaded.entry.name: {"expected": loaded.expected, "found": loaded.found}
             for loaded in sets
             if not loaded.is_complete
+        },
+        "absent": {
+            loaded.entry.name: _first_missing(loaded) for loaded in sets if loaded.dataset is None
         },
     }
 
@@ -550,7 +566,8 @@ def check_overlap(fitting: Mapping[str, Dataset], tested: Mapping[str, Dataset])
         for name, others in images.items():
             if shared := mine & others:
                 raise InvalidDataError(
-                    f"{len(shared)} images of {part} are also in the test set {name}, such as "
+                    f"{count(len(shared), 'image')} of {part} "
+                    f"{'is' if len(shared) == 1 else 'are'} also in the test set {name}, such as "
                     f"{min(shared)!r}. Remove them from one of the two."
                 )
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from incognita.cli._log import LogFile, log_report
+from incognita.cli._options_file import OptionsFile
 from incognita.cli._terminal import IN_PART, progress_on_stderr
 from incognita.models import library_examples
 from incognita.registry import need
@@ -36,6 +38,13 @@ Models = Annotated[
 ]
 Weights = Annotated[
     Path | None, typer.Option(help="Weights to load into the model: .safetensors or .pt.")
+]
+Preprocess = Annotated[
+    str | None,
+    typer.Option(
+        help='Of a classifier: "size=256 crop=224 mean=imagenet std=imagenet", or none for pixels '
+        "/ 255. By default that of the model, else of the benchmark; a note says which."
+    ),
 ]
 Methods = Annotated[
     str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10), file.py:Class(k=3)".')
@@ -69,7 +78,17 @@ Embed = Annotated[
 Search = Annotated[
     bool, typer.Option("--search", help="Also choose parameters on validation data.")
 ]
-Limit = Annotated[int | None, typer.Option(min=1, help="Maximum images per set.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Maximum images per set; ten times as many for the training set of a classifier.",
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(help="What the model is called in tables and results; changes no number."),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed for bootstrap and --limit.")]
 Resamples = Annotated[
     int, typer.Option(min=0, max=10_000, help="Bootstrap replicates; 0 for no intervals.")
@@ -122,6 +141,9 @@ Out = Annotated[
 Store = Annotated[
     Path | None, typer.Option(help="Folder for outputs of the network; by default OUT/outputs.")
 ]
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Print every column, however wide the screen is.")
+]
 FinishedRun = Annotated[
     Path, typer.Argument(help="The --out folder of a run, or one of its results in JSON.")
 ]
@@ -139,6 +161,7 @@ def run_command(
     benchmark: BenchmarkName,
     model: Models = None,
     weights: Weights = None,
+    preprocess: Preprocess = None,
     methods: Methods = "all",
     data: Data = None,
     allow_outside: AllowOutside = False,
@@ -161,27 +184,34 @@ def run_command(
     workers: Workers = 1,
     out: Out = Path("runs"),
     store: Store = None,
+    name: Name = None,
+    wide: Wide = False,
     as_json: AsJson = False,
+    log: LogFile = None,
+    options: OptionsFile = None,
 ) -> None:
     """Rank methods on a benchmark; each image goes through the network once for all of them.
 
     Example: incognita run terra/standard --methods all
 
     Exit codes: 0 done, also if a note says that images are missing; 2 wrong usage; 3 data
-    missing; 4 finished, but some images or methods failed, which are named, or the disk is full;
-    130 (Ctrl-C) or 143 (SIGTERM) interrupted: the same command resumes, as after a full disk.
+    missing; 4 finished, but a set is missing or some images or methods failed, which are named, or
+    the disk is full; 130 (Ctrl-C) or 143 (SIGTERM) interrupted: the same command resumes, as after
+    a full disk.
     """
     need("torch", extra="torch", needed_by="run")
     from incognita.evaluation.evaluate import evaluate
     from incognita.extraction.settings import Settings
 
     # what a network or a method prints must not end up in the JSON
-    with redirect_stdout(sys.stderr), progress_on_stderr(resumes=True) as (on_step, on_progress):
+    progress = progress_on_stderr(resumes=True, log=log)
+    with redirect_stdout(sys.stderr), progress as (on_step, on_progress):
         evaluation = evaluate(
             model or None,
             benchmark,
             methods,
             weights=weights,
+            preprocess=preprocess,
             data=data,
             allow_outside=allow_outside,
             outputs=_one_of(outputs, detections),
@@ -194,6 +224,7 @@ def run_command(
             boxes=_boxes(
                 score_threshold, max_per_image, nms_iou, confidence_threshold, unknown_threshold
             ),
+            name=name,
             settings=Settings(batch_size, precision.value, device, workers),
             store=store or out / "outputs",
             out=out / "results",
@@ -201,7 +232,8 @@ def run_command(
             on_step=on_step,
             on_note=lambda note: sys.stderr.write(f"note: {note}\n"),
         )
-    finish(evaluation, out, as_json=as_json)
+    log_report(log, evaluation)
+    finish(evaluation, out, as_json=as_json, wide=wide)
 
 
 def _one_of(outputs: Path | None, detections: Path | None) -> Path | None:
@@ -234,38 +266,40 @@ def _boxes(
     )
 
 
-def finish(evaluation: "Evaluation", out: Path, *, as_json: bool) -> None:
+def finish(evaluation: "Evaluation", out: Path, *, as_json: bool, wide: bool = False) -> None:
     """Print the evaluation; exit with code 4 if some images or methods failed."""
     from incognita.results.export import as_json_text
 
     if as_json:
         sys.stdout.write(as_json_text(evaluation))
     else:
-        show(evaluation, out)
+        show(evaluation, out, wide=wide)
     if not evaluation.is_complete:
         raise typer.Exit(IN_PART)
 
 
-def show(evaluation: "Evaluation", out: Path) -> None:
+def show(evaluation: "Evaluation", out: Path, *, wide: bool = False) -> None:
     """Print the report, further tables, and where the results are."""
     from rich.text import Text
 
     from incognita.results.export import print_report, stdout_console
 
-    console = stdout_console()
+    console = stdout_console(wide=wide)
     print_report(evaluation, console)
-    if (more := evaluation.further_tables()) is not None:
+    if (more := evaluation.further_tables(width=console.width)) is not None:
         console.print(more)
     where = (out / "results").resolve()
-    console.print(Text(f"Results and scores of every {evaluation.row}: {where}"))
+    console.print(Text(f"Results and scores of every {evaluation.row}: {where}"), soft_wrap=True)
     if pictures := evaluation.metadata.get("pictures"):
-        console.print(Text(f"Pictures of the best method: {Path(pictures).resolve()}"))
+        where = Path(pictures).resolve()
+        console.print(Text(f"Pictures of the best method: {where}"), soft_wrap=True)
 
 
 def show_command(
     run: FinishedRun = Path("runs"),
     methods: NewMethods = None,
     store: Store = None,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
     """Print a finished run again, without its model, its images or a network.
@@ -284,7 +318,7 @@ def show_command(
         sys.stderr.write(f"and {len(others) - N_OTHERS} more below {run}\n")
     if methods is not None:
         _rescore(newest, methods, store)
-    finish(load_run(newest), newest.parents[3], as_json=as_json)
+    finish(load_run(newest), newest.parents[3], as_json=as_json, wide=wide)
 
 
 def _rescore(run: Path, methods: str, store: Path | None) -> None:

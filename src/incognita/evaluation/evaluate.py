@@ -62,6 +62,7 @@ def evaluate(
     methods: Methods = "all",
     *,
     weights: str | Path | None = None,
+    preprocess: str | Callable[..., Any] | None = None,
     data: str | Path | None = None,
     allow_outside: bool = False,
     search: bool = False,
@@ -72,6 +73,7 @@ def evaluate(
     save_outputs: str | Path | None = None,
     embed: str | Classifier | None = None,
     boxes: BoxOptions | None = None,
+    name: str | None = None,
     settings: Settings | None = None,
     store: str | Path | None = None,
     out: str | Path | None = None,
@@ -87,10 +89,13 @@ def evaluate(
         benchmark: The name of a benchmark, a TOML file, or a loaded benchmark.
         methods: `all`, names such as `"msp, react+knn, knn(k=10)"`, or methods.
         weights: A file with weights for a model given by name.
+        preprocess: An `incognita.Preprocessing`, its text such as "size=256 crop=224 mean=imagenet
+            std=imagenet", "none" for pixels / 255, or a function from a uint8 RGB array to a
+            tensor. By default that of the model, else the benchmark's; a note says which.
         data: The folder with the images of the benchmark.
         allow_outside: Whether paths in the files of the benchmark may leave that folder.
         search: Also choose parameters on validation data, and report both.
-        limit: Maximum images per set, for a quick look.
+        limit: Maximum images per set, ten times as many for the training set of a classifier.
         seed: Random seed for the bootstrap and `limit`.
         n_resamples: Bootstrap replicates behind each interval; zero for none.
         outputs: A folder with recorded outputs instead of a model and images; see docs/outputs.md.
@@ -98,6 +103,8 @@ def evaluate(
         embed: A classifier; with outputs of a detector, the features of a box are those of its
             crop in this network.
         boxes: For a detection benchmark: which boxes are kept, and how thresholds are chosen.
+        name: What the model is called in tables and results, instead of a name made from its
+            class or file. It changes no number, and stored results are found under any name.
         settings: Batch size, precision, device, workers.
         store: A folder for outputs, so that an interrupted run can resume.
         out: A folder for results; methods with a stored result are not run again.
@@ -142,9 +149,11 @@ def evaluate(
     path = None if weights is None else Path(weights)
     task: ClassifierTask | DetectorTask
     if benchmark.task == "detection":
+        _refuse_preprocess(preprocess, benchmark)
         task = _detector_task(model, benchmark, path, boxes or BoxOptions(), log)
     elif boxes is None:
-        task = ClassifierTask(load_classifiers(model, benchmark, path), benchmark, log)
+        networks, notes = load_classifiers(model, benchmark, path, preprocess)
+        task = ClassifierTask(networks, benchmark, log, notes)
     else:
         raise InvalidDataError(
             f"`boxes` needs a detection benchmark, got {benchmark.name} for classifiers."
@@ -157,7 +166,7 @@ def evaluate(
     check_benchmark(benchmark, searching=search)
     options = Options(search, limit, seed, n_resamples)
     results = None if out is None else ResultStore(Path(out))
-    plan = EvaluationPlan(benchmark, selected, options, log, results)
+    plan = EvaluationPlan(benchmark, selected, options, log, results, name)
     if log_store is not None and not isinstance(model, RecordedModel):
         check_space(_models(task), benchmark, log_store.root, on_note)
     evaluation = Evaluator(plan, task).run(on_step)
@@ -196,6 +205,14 @@ def _check_folders(**folders: str | Path | None) -> None:
     for name, folder in folders.items():
         if folder is not None and Path(folder).exists() and not Path(folder).is_dir():
             raise InvalidDataError(f"Expected {name} to be a folder, got the file {folder}.")
+
+
+def _refuse_preprocess(preprocess: object, benchmark: Benchmark) -> None:
+    if preprocess is not None:
+        raise InvalidDataError(
+            f"`preprocess` needs a benchmark for classifiers, got {benchmark.name} for detectors. "
+            f"Pass it to wrap_detector."
+        )
 
 
 def _recorded_model(

@@ -65,6 +65,7 @@ class EvaluationPlan:
         options: Search, limit, seed, resamples.
         log: Settings and cost of the extraction.
         results: The result store, if there is one.
+        name: What the model is called in tables and results; it changes no number.
     """
 
     benchmark: Benchmark
@@ -72,6 +73,7 @@ class EvaluationPlan:
     options: Options
     log: ExtractionLog
     results: ResultStore | None = None
+    name: str | None = None
 
     def is_searched(self, method: Method) -> bool:
         """Whether a second version of a method runs, with searched parameters."""
@@ -134,9 +136,15 @@ class EvaluationPlan:
         """Return what was evaluated, and what it cost."""
         return dict(shared) | {
             "title": self.benchmark.title,
+            "absent": dict(self.benchmark.metadata.get("absent", {})),
             "passes": self.log.count._asdict(),
             "output_bytes": self.log.n_bytes,
+            **self.named(),
         }
+
+    def named(self) -> dict[str, str]:
+        """Return the name that users gave the model, if they did."""
+        return {} if self.name is None else {"name": self.name}
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +166,7 @@ class Measurements:
     measured: Mapping[str, Measured] = field(default_factory=dict)
     sets: tuple[ScoredSet, ...] = ()
     scores: Mapping[str, Scores] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @runtime_checkable
@@ -222,7 +231,8 @@ class Evaluator:
         """Make the record of every new method, and store it."""
         records = {}
         for key, measurement in measurements.methods.items():
-            records[key] = self._record(key, scored, measurement, shared)
+            record = self._record(key, scored, measurement, shared)
+            records[key] = replace(record, notes=(*record.notes, *measurements.notes))
             if self.plan.results is not None:
                 self.plan.results.save(records[key], measurement.frame)
         return records
@@ -242,7 +252,7 @@ class Evaluator:
             cost=measurement.cost,
             identity=self.plan.identity(shared, key),
             search=scored.searches.get(key),
-            provenance=provenance(),
+            provenance=provenance() | self.plan.named(),
             notes=(
                 *self.plan.benchmark.notes,
                 *fitted.notes,

@@ -5,6 +5,7 @@ import pickle
 import signal
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
@@ -49,6 +50,7 @@ from incognita.models.fingerprints import importable, source_of
 
 Outputs = TypeVar("Outputs")
 _MOST_THREADS = 8
+_ENDING = (signal.SIGINT, signal.SIGTERM)  # signals that end a run
 _TIMED_IMAGES = 16  # for comparing precisions
 _SHORTEST_CALL = 2e-3  # seconds; below that the overhead of a call hides its precision
 _SLOWER = 1.1  # bfloat16 is called slower from this ratio on
@@ -359,11 +361,29 @@ def _interrupts_blocked() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        with _handlers_waiting():
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _handlers_waiting() -> Iterator[None]:
+    """Call the handlers of signals afterwards: another thread may receive what this one blocks."""
+    if threading.current_thread() is not threading.main_thread():  # handlers run elsewhere
+        yield
+        return
+    received: list[int] = []
+    handlers = {n: signal.signal(n, lambda number, _: received.append(number)) for n in _ENDING}
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    if received:
+        signal.raise_signal(received[0])
 
 
 def _listen(workers: dict[Connection, SpawnProcess], on_progress: Progress) -> PassCount:
