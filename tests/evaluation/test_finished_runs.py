@@ -118,7 +118,7 @@ def test_all_methods_that_the_store_allows(stored, tmp_path, monkeypatch):
 def test_new_methods_of_a_detector(tmp_path, monkeypatch):
     boxes = incognita.BoxOptions(score_threshold=0.2, unknown_threshold="gaussian")
     options = {"benchmark": "terra/detection", "limit": 6, "n_resamples": 20, "boxes": boxes}
-    new = ["energy", "mds", "vim"]
+    new = ["energy", "mds", "gen"]
     expected = incognita.evaluate(methods=", ".join(new), **options)
     incognita.evaluate(
         methods="knn(k=5)", store=tmp_path / "outputs", out=tmp_path / "results", **options

@@ -427,8 +427,8 @@ class DetectorTask:
         """Return notes on the method, the detector and the thresholds."""
         method = fitted.method
         notes = [note] if (note := str(getattr(method, "notes_", ""))) else []
-        if note := getattr(self.detector, "note", None):
-            notes.append(note)
+        if remark := getattr(self.detector, "note", None):  # of `SelectedClasses`
+            notes.append(remark)
         if options.search and isinstance(method, PerHead) and method.scorer.search_space:
             notes.append(
                 f"{method.title} is fitted for each head of the detector separately, and its "

@@ -173,7 +173,7 @@ def evaluate(
     if results is not None:
         scoring = None
         if not isinstance(model, RecordedModel):
-            scoring = describe_run(benchmark, _models(task))
+            scoring = describe_run(benchmark, _models(task), getattr(task, "model_notes", ()))
         save_run(results, evaluation, seed=seed, n_resamples=n_resamples, scoring=scoring)
     return evaluation
 

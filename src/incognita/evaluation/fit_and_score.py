@@ -83,7 +83,7 @@ class ExtractionLog:
         return extracted.outputs
 
     def _stored(
-        self, model: StoredClassifier, dataset: Dataset, extra_outputs: Sequence[ExtraOutput]
+        self, model: Any, dataset: Dataset, extra_outputs: Sequence[ExtraOutput]
     ) -> list[ExtraOutput]:
         """Leave out what is not stored: a method that knows its needs once fitted fails alone."""
         assert self.store is not None

@@ -35,7 +35,9 @@ from incognita.results.store import ResultStore
 _AGAIN = "run the benchmark again with the model"
 
 
-def describe_run(benchmark: Benchmark, models: Sequence[Any]) -> tuple[dict[str, Any], Arrays]:
+def describe_run(
+    benchmark: Benchmark, models: Sequence[Any], model_notes: Sequence[str] = ()
+) -> tuple[dict[str, Any], Arrays]:
     """Return what `rescore` needs beside the store: a JSON object, and the heads of the models."""
     tested = [[group, name, d.fingerprint()] for group, name, d in test_sets(benchmark)]
     fitting = {name: d.fingerprint() for name, d in fitting_sets(benchmark).items() if d}
@@ -43,6 +45,8 @@ def describe_run(benchmark: Benchmark, models: Sequence[Any]) -> tuple[dict[str,
     record = {
         "title": benchmark.title,
         "notes": list(benchmark.notes),
+        "absent": dict(benchmark.metadata.get("absent", {})),
+        "model_notes": list(model_notes),
         "full_spectrum": benchmark.full_spectrum,
         "task": benchmark.task,
         "fitting_sets": fitting,
@@ -87,7 +91,7 @@ def rescore(
         selected = task.fit_per_head(selected)
     options = Options(False, facts["limit"], facts["seed"], facts["resamples"])
     results = ResultStore(path.parents[2])
-    plan = EvaluationPlan(stored.benchmark, selected, options, log, results)
+    plan = EvaluationPlan(stored.benchmark, selected, options, log, results, facts.get("name"))
     evaluation = Evaluator(plan, task).run(on_step)
     scoring = record["scoring"], stored.heads
     return load_run(save_run(results, evaluation, scoring=scoring, **record["bootstrap"]))
@@ -104,6 +108,7 @@ class StoredRun:
         heads: Their heads, as the run keeps them.
         store: Where the outputs are.
         settings: How the models were run.
+        model_notes: Notes on their preprocessing.
     """
 
     facts: Mapping[str, Any]
@@ -112,6 +117,7 @@ class StoredRun:
     heads: Arrays
     store: OutputStore
     settings: Settings
+    model_notes: tuple[str, ...] = ()
     _found: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     @classmethod
@@ -120,9 +126,9 @@ class StoredRun:
         scoring, facts = record.get("scoring"), record["metadata"]
         if not scoring:
             raise MissingDataError(
-                f"{path} does not tell how its outputs are scored again: it is of an earlier "
-                f"version, or its outputs came from files. Run the benchmark again, with the new "
-                f"methods."
+                f"{path} does not tell how to score its outputs again: an earlier version wrote "
+                f"it, or its outputs are files of --outputs or --detections. Run the benchmark "
+                f"again with the new methods."
             )
         if not store.root.is_dir():
             raise MissingDataError(
@@ -138,14 +144,15 @@ class StoredRun:
             if isinstance(error, InvalidDataError):
                 raise
             raise InvalidDataError(f"{path} is not the record of a run ({error}).") from error
-        run = cls(facts, benchmark, models, heads, store, settings)
+        notes = tuple(scoring["model_notes"])
+        run = cls(facts, benchmark, models, heads, store, settings, notes)
         run._check_tested()
         return run
 
     def task(self, log: ExtractionLog) -> ClassifierTask | DetectorTask:
         """Return the evaluation of the models, as they were."""
         if self.benchmark.task == "classification":
-            return ClassifierTask(self.models, self.benchmark, log)
+            return ClassifierTask(self.models, self.benchmark, log, self.model_notes)
         policies = (
             confidence_policy(self.facts["confidence_policy"]),
             score_policy(self.facts["score_policy"]),
@@ -269,4 +276,5 @@ def _benchmark(scoring: Mapping[str, Any], facts: Mapping[str, Any], sets: _Sets
         task=scoring["task"],
         full_spectrum=scoring["full_spectrum"],
         notes=tuple(scoring["notes"]),
+        metadata={"absent": scoring["absent"]},
     )
