@@ -97,3 +97,12 @@ def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UnknownNameErr
         hint = "There is none to choose from."
     shown = name if len(name) <= 60 else f"{name[:60]}…"
     return UnknownNameError(f"No {kind} is called {shown!r}. {hint}")
+
+
+def count(n: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun, as messages show it.
+
+    >>> count(12345, "image"), count(1, "box", "boxes")
+    ('12,345 images', '1 box')
+    """
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"

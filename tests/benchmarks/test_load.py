@@ -163,7 +163,7 @@ def test_validation_images_that_are_also_tested_are_refused(tmp_path, role, imag
     write_list(tmp_path / "v.txt", {image: label})
     with pytest.raises(InvalidDataError) as caught:
         load_benchmark(path)
-    assert "1 images of mine/street are in both set" in str(caught.value)
+    assert "1 image of mine/street is in both set" in str(caught.value)
     assert image in str(caught.value)
 
 

@@ -21,7 +21,7 @@ import incognita
 from incognita import cli
 from incognita.cli import _terminal as terminal
 from incognita.cli.app import app
-from incognita.results.tables.certificate import WIDE
+from incognita.results.export import WIDTH
 
 STREET = Path(incognita.__file__).parent / "benchmarks" / "examples" / "street"
 TRUTH, DETECTIONS, CLASSES = (
@@ -169,7 +169,7 @@ def test_without_json_there_is_a_table_for_people(call):
     assert "what it is" in outcome.out
     cut = outcome.out.index("Best threshold of each class")
     assert all(name in outcome.out[cut:] for name in ("person", "bicycle", "car", "bus", "dog"))
-    assert max(map(len, outcome.out.splitlines())) <= WIDE
+    assert max(map(len, outcome.out.splitlines())) <= WIDTH
 
 
 def test_a_split_without_images_shows_dashes_and_one_of_a_single_image_no_interval(call, tmp_path):

@@ -519,3 +519,15 @@ def test_scores_that_are_no_tensor_are_a_reason_in_a_search_too(network):
     )
     point = found.get("own (tuned)").search.curve[1]
     assert point.reason.startswith("Expected a tensor of 40 scores from score_rows of Listing")
+
+
+def test_a_name_changes_no_number_and_stored_results_are_found_under_any(network, tmp_path):
+    options = {"n_resamples": 0, "store": tmp_path / "outputs", "out": tmp_path / "results"}
+    first = incognita.evaluate(network, tiny_benchmark(), "msp", name="Ours", **options)
+    again = incognita.evaluate(network, tiny_benchmark(), "msp", name="Theirs", **options)
+    assert ": Ours, accuracy" in first.headline()
+    assert ": Theirs, accuracy" in again.headline()
+    assert again.metadata["passes"]["images"] == 0
+    assert again.records() == first.records()
+    assert first.get("msp").provenance["name"] == "Ours"
+    assert "name" not in first.get("msp").identity

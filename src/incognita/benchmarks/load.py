@@ -26,7 +26,7 @@ from incognita.benchmarks.sources.entry import (
 from incognita.benchmarks.sources.recorded import file_name, load_recorded_sets
 from incognita.containers.classes import plain
 from incognita.containers.dataset import ArrayDataset, BoxDataset, Dataset
-from incognita.errors import InvalidDataError, MissingDataError
+from incognita.errors import InvalidDataError, MissingDataError, count
 from incognita.files import check_regular
 from incognita.formats.data_folder import DataFolder
 from incognita.formats.images import identities, user_cache_dir
@@ -41,18 +41,18 @@ def notes_of(loaded: LoadedSet, known: Collection[str]) -> list[str]:
     entry, found, expected = loaded.entry, loaded.found, loaded.expected
     left_out = _left_out(loaded)
     if loaded.dataset is None:
-        none = "no image" if expected is None else f"none of {expected:,} images"
+        none = "no image" if expected is None else f"none of {count(expected, 'image')}"
         return [f"{entry.name}: {none} found; the set is left out", *left_out]
     notes = [] if entry.note is None else [f"{entry.name}: {entry.note}"]
     if expected is not None and found < expected:
         notes.append(
-            f"{entry.name}: {found:,} of {expected:,} images found; numbers are partial"
+            f"{entry.name}: {found:,} of {count(expected, 'image')} found; numbers are partial"
             f"{_missing(loaded)}"
         )
     if expected is not None and found > expected:
         notes.append(
-            f"{entry.name}: {found:,} images found where {expected:,} were expected; numbers do "
-            f"not compare with published ones"
+            f"{entry.name}: {count(found, 'image')} found where {expected:,} were expected; "
+            f"numbers do not compare with published ones"
         )
     return [*notes, *left_out, *loaded.notes, *_unknown_objects(loaded, known)]
 
@@ -88,7 +88,7 @@ def _left_out(loaded: LoadedSet) -> list[str]:
     """Note files that were not taken for images."""
     if not (n := len(loaded.left_out)):
         return []
-    what = "1 file" if n == 1 else f"{n:,} files"
+    what = count(n, "file")
     return [
         f"{loaded.entry.name}: {what} without the suffix of an image {'is' if n == 1 else 'are'} "
         f"left out, such as {loaded.left_out[0]}"
@@ -103,9 +103,11 @@ def _unknown_objects(loaded: LoadedSet, known: Collection[str]) -> list[str]:
     n_images = len(np.unique(truth.image_index[truth.is_unknown]))
     if not n_images:  # the other classes are ignored
         return []
+    n_objects = int(truth.is_unknown.sum())
     return [
-        f"{loaded.entry.name}: {n_images:,} of {truth.n_images:,} images also show other classes; "
-        f"their {truth.is_unknown.sum():,} objects count as unknown"
+        f"{loaded.entry.name}: {n_images:,} of {count(truth.n_images, 'image')} also "
+        f"{'shows' if n_images == 1 else 'show'} other classes; {count(n_objects, 'object')} "
+        f"there {'counts' if n_objects == 1 else 'count'} as unknown"
     ]
 
 
@@ -147,7 +149,8 @@ def refuse_overlaps(
                 continue
             if shared := images[place] & images[earlier]:
                 raise InvalidDataError(
-                    f"{len(shared):,} images of {benchmark} are in both set {second.name!r} "
+                    f"{count(len(shared), 'image')} of {benchmark} "
+                    f"{'is' if len(shared) == 1 else 'are'} in both set {second.name!r} "
                     f"({second.role}) and set {first.name!r} ({first.role}), such as "
                     f"{min(shared)}; a number from that would be worthless: take them out of one."
                 )
@@ -284,7 +287,7 @@ def _limited(named: NamedSet, limit: int, more: int, seed: int) -> NamedSet:
 
 def _limit_note(limit: int, more: int, seed: int) -> str:
     learned = "" if more == 1 else ", ten times as many for training"
-    return f"at most {limit:,} images of each set{learned}, drawn with seed {seed}"
+    return f"at most {count(limit, 'image')} of each set{learned}, drawn with seed {seed}"
 
 
 def data_context(
@@ -550,7 +553,8 @@ def check_overlap(fitting: Mapping[str, Dataset], tested: Mapping[str, Dataset])
         for name, others in images.items():
             if shared := mine & others:
                 raise InvalidDataError(
-                    f"{len(shared)} images of {part} are also in the test set {name}, such as "
+                    f"{count(len(shared), 'image')} of {part} "
+                    f"{'is' if len(shared) == 1 else 'are'} also in the test set {name}, such as "
                     f"{min(shared)!r}. Remove them from one of the two."
                 )
 

@@ -2,23 +2,25 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from incognita.errors import printable
+from incognita.cli._log import OnProgress, OnStep, logged
+from incognita.errors import count, printable
 
 CRITERION_FAILED, WRONG_USAGE, DATA_MISSING, IN_PART = 1, 2, 3, 4
 BY_SIGNAL = 128  # plus the number of the signal: 130 for Ctrl-C, 143 for SIGTERM
 SECONDS_BETWEEN_LINES = 20.0  # of a log, while a data set is running
+COMPILING = "Compiling kernels, about 20 seconds; only the first run has to.\n"
 _RESUMES = "Interrupted; the same command goes on where this one has stopped."
 _STARTS_AGAIN = "Interrupted."
-OnStep = Callable[[str], None]
-OnProgress = Callable[[str, int, int], None]  # data set, images done, images in total
 interrupts: list[int] = []
 unfinished: list[str] = []  # what to tell people who interrupt the command
+_announcing: list[bool] = []
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
@@ -40,6 +42,7 @@ def progress_on_stderr(
     first: str = "loading",
     log_steps: bool = False,
     resumes: bool = False,
+    log: Path | None = None,
 ) -> Iterator[tuple[OnStep, OnProgress]]:
     """Show progress: a bar in a terminal, a line per data set in a log.
 
@@ -48,12 +51,23 @@ def progress_on_stderr(
         first: What is shown before the first step.
         log_steps: Whether a log gets a line per step, too.
         resumes: Whether the same command goes on where an interrupted one has stopped.
+        log: A file for steps, warnings and errors, each with its time.
 
     Yields:
         A function to call with the description of each step, and one to call with a data set's
         name, the images done, and the images in total.
     """
     unfinished[:] = [_RESUMES if resumes else _STARTS_AGAIN]
+    _announce_compilation()
+    shown = _shown_progress(n_steps=n_steps, first=first, log_steps=log_steps)
+    with shown as callbacks, logged(log, *callbacks) as logging_callbacks:
+        yield logging_callbacks
+
+
+@contextmanager
+def _shown_progress(
+    *, n_steps: int | None, first: str, log_steps: bool
+) -> Iterator[tuple[OnStep, OnProgress]]:
     if not sys.stderr.isatty():
         yield partial(_log_step, is_shown=log_steps), _Log()
         return
@@ -73,6 +87,15 @@ def progress_on_stderr(
             progress.update(images, completed=done)
 
         yield on_step, on_progress
+
+
+def _announce_compilation() -> None:
+    """Write a line when kernels are compiled: many seconds of silence look like a hang."""
+    if "numba" in sys.modules and not _announcing:
+        import incognita.kernels as kernels
+
+        _announcing.append(True)
+        kernels.on_first_compilation(lambda: sys.stderr.write(COMPILING))
 
 
 def _rich_progress() -> Any:
@@ -113,9 +136,9 @@ class _Log:
         stop_if_interrupted()
         name, now = printable(name), time.monotonic()
         if done >= total:
-            sys.stderr.write(f"{name}: {total} images\n")
+            sys.stderr.write(f"{name}: {count(total, 'image')}\n")
         elif now - self.last > SECONDS_BETWEEN_LINES:
-            sys.stderr.write(f"{name}: {done} of {total} images\n")
+            sys.stderr.write(f"{name}: {done:,} of {count(total, 'image')}\n")
         else:
             return
         self.last = now

@@ -3,7 +3,7 @@
 import signal
 import sys
 from io import StringIO, TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,6 +24,11 @@ from incognita.errors import (
     printable,
 )
 from incognita.files import FULL_DISK
+
+# the base of all errors about options; typer has its own copy of click, so it is found through one
+ClickError: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
 
 app = typer.Typer(
     name="incognita",
@@ -59,7 +64,7 @@ def main() -> None:
         signal.signal(number, terminal.interrupt)
     _repair_streams()
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except BaseException as error:
         if terminal.interrupts:  # compiled code turns an interrupt into errors of its own
             _exit_interrupted()
@@ -75,6 +80,8 @@ def _ending(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, IncognitaError):
         is_missing = isinstance(error, MissingDataError | NoSpaceError)
         return str(error), terminal.DATA_MISSING if is_missing else terminal.WRONG_USAGE
+    if isinstance(error, ClickError):
+        return _usage_sentence(error), terminal.WRONG_USAGE
     if isinstance(error, MemoryError):
         return f"Out of memory: {error}. Process less at once.", terminal.WRONG_USAGE
     if isinstance(error, OSError) and error.errno in FULL_DISK:
@@ -92,6 +99,16 @@ def _exit_interrupted() -> None:
         signal.signal(number, signal.SIG_IGN)
     sentence = terminal.unfinished[-1] if terminal.unfinished else "Interrupted."
     _exit(sentence, terminal.BY_SIGNAL + terminal.interrupts[0])
+
+
+def _usage_sentence(error: Any) -> str:
+    """Return what is wrong with the options, and where they are listed."""
+    message = str(error.format_message()).rstrip()
+    if not message or type(error).__name__ == "NoArgsIsHelpError":  # the help was printed
+        sys.exit(terminal.WRONG_USAGE)
+    end = "" if message.endswith((".", "?", "!")) else "."
+    where = "" if error.ctx is None else f" See {error.ctx.command_path} --help."
+    return printable(f"{message}{end}{where}")
 
 
 def _repair_streams() -> None:

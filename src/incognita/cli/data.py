@@ -105,17 +105,22 @@ def _show_plan(definition: "Definition", needed: "list[Needed]") -> None:
         row = (need.set, need.role, _number(need.images), need.source or "", need.place)
         sets.add_row(*(Text(cell) for cell in row))
     console.print(sets)
-    sources = _table("Sources", "source", "size", "license", "published at")
-    for name, size, *words in dict.fromkeys(_source_row(need) for need in needed if need.source):
-        sources.add_row(*(Text(cell) for cell in (name, _size(size), *words)))
-    if sources.row_count:
+    rows = list(dict.fromkeys(_source_row(need) for need in needed if need.source))
+    sources = _table("Sources", "source", "size", "license")
+    for name, size, terms, _ in rows:
+        sources.add_row(*(Text(cell) for cell in (name, _size(size), terms)))
+    if rows:
         console.print(sources)
+    for name, _, _, published in rows:
+        if published:  # a line of its own, so that no link is broken
+            console.print(Text(f"{name}: {published}"), soft_wrap=True)
     if total := total_megabytes(needed):
         console.print(f"About {_size(total)} on disk in all.")
     if not any(entry.reads_files for entry in definition.set):
         console.print("Nothing to get: the images are drawn from a seed or come with a library.")
     if definition.home:
-        console.print(Text(f"Lists and prepared images: {definition.home}"))
+        where = Text(f"Lists and prepared images: {definition.home}")
+        console.print(where, soft_wrap=True)
 
 
 def _source_row(needed: "Needed") -> tuple[str, float | None, str, str]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from incognita.cli._log import LogFile, log_report
+from incognita.cli._options_file import OptionsFile
 from incognita.cli._terminal import IN_PART, progress_on_stderr
 from incognita.models import library_examples
 from incognita.registry import need
@@ -69,7 +71,17 @@ Embed = Annotated[
 Search = Annotated[
     bool, typer.Option("--search", help="Also choose parameters on validation data.")
 ]
-Limit = Annotated[int | None, typer.Option(min=1, help="Maximum images per set.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Maximum images per set; ten times as many for the training set of a classifier.",
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(help="What the model is called in tables and results; changes no number."),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed for bootstrap and --limit.")]
 Resamples = Annotated[
     int, typer.Option(min=0, max=10_000, help="Bootstrap replicates; 0 for no intervals.")
@@ -122,6 +134,9 @@ Out = Annotated[
 Store = Annotated[
     Path | None, typer.Option(help="Folder for outputs of the network; by default OUT/outputs.")
 ]
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Print every column, however wide the screen is.")
+]
 FinishedRun = Annotated[
     Path, typer.Argument(help="The --out folder of a run, or one of its results in JSON.")
 ]
@@ -157,7 +172,11 @@ def run_command(
     workers: Workers = 1,
     out: Out = Path("runs"),
     store: Store = None,
+    name: Name = None,
+    wide: Wide = False,
     as_json: AsJson = False,
+    log: LogFile = None,
+    options: OptionsFile = None,
 ) -> None:
     """Rank methods on a benchmark; each image goes through the network once for all of them.
 
@@ -172,7 +191,8 @@ def run_command(
     from incognita.extraction.settings import Settings
 
     # what a network or a method prints must not end up in the JSON
-    with redirect_stdout(sys.stderr), progress_on_stderr(resumes=True) as (on_step, on_progress):
+    progress = progress_on_stderr(resumes=True, log=log)
+    with redirect_stdout(sys.stderr), progress as (on_step, on_progress):
         evaluation = evaluate(
             model or None,
             benchmark,
@@ -190,6 +210,7 @@ def run_command(
             boxes=_boxes(
                 score_threshold, max_per_image, nms_iou, confidence_threshold, unknown_threshold
             ),
+            name=name,
             settings=Settings(batch_size, precision.value, device, workers),
             store=store or out / "outputs",
             out=out / "results",
@@ -197,7 +218,8 @@ def run_command(
             on_step=on_step,
             on_note=lambda note: sys.stderr.write(f"note: {note}\n"),
         )
-    finish(evaluation, out, as_json=as_json)
+    log_report(log, evaluation)
+    finish(evaluation, out, as_json=as_json, wide=wide)
 
 
 def _one_of(outputs: Path | None, detections: Path | None) -> Path | None:
@@ -230,35 +252,38 @@ def _boxes(
     )
 
 
-def finish(evaluation: "Evaluation", out: Path, *, as_json: bool) -> None:
+def finish(evaluation: "Evaluation", out: Path, *, as_json: bool, wide: bool = False) -> None:
     """Print the evaluation; exit with code 4 if some images or methods failed."""
     from incognita.results.export import as_json_text
 
     if as_json:
         sys.stdout.write(as_json_text(evaluation))
     else:
-        show(evaluation, out)
+        show(evaluation, out, wide=wide)
     if not evaluation.is_complete:
         raise typer.Exit(IN_PART)
 
 
-def show(evaluation: "Evaluation", out: Path) -> None:
+def show(evaluation: "Evaluation", out: Path, *, wide: bool = False) -> None:
     """Print the report, further tables, and where the results are."""
     from rich.text import Text
 
     from incognita.results.export import print_report, stdout_console
 
-    console = stdout_console()
+    console = stdout_console(wide=wide)
     print_report(evaluation, console)
-    if (more := evaluation.further_tables()) is not None:
+    if (more := evaluation.further_tables(width=console.width)) is not None:
         console.print(more)
     where = (out / "results").resolve()
-    console.print(Text(f"Results and scores of every {evaluation.row}: {where}"))
+    console.print(Text(f"Results and scores of every {evaluation.row}: {where}"), soft_wrap=True)
     if pictures := evaluation.metadata.get("pictures"):
-        console.print(Text(f"Pictures of the best method: {Path(pictures).resolve()}"))
+        where = Path(pictures).resolve()
+        console.print(Text(f"Pictures of the best method: {where}"), soft_wrap=True)
 
 
-def show_command(run: FinishedRun = Path("runs"), as_json: AsJson = False) -> None:
+def show_command(
+    run: FinishedRun = Path("runs"), wide: Wide = False, as_json: AsJson = False
+) -> None:
     """Print a finished run again, without its model, its images or a network.
 
     Example: incognita show runs
@@ -272,4 +297,4 @@ def show_command(run: FinishedRun = Path("runs"), as_json: AsJson = False) -> No
         sys.stderr.write(f"another run: {other}\n")
     if len(others) > N_OTHERS:
         sys.stderr.write(f"and {len(others) - N_OTHERS} more below {run}\n")
-    finish(load_run(newest), newest.parents[3], as_json=as_json)
+    finish(load_run(newest), newest.parents[3], as_json=as_json, wide=wide)

@@ -14,10 +14,9 @@ from incognita.containers._checks import (
     check_parts,
     check_rows,
     check_unique,
-    count,
 )
 from incognita.containers.boxes import Detections
-from incognita.errors import InvalidDataError
+from incognita.errors import InvalidDataError, count
 from incognita.shapes import Bool, Float, Int
 
 

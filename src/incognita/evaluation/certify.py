@@ -12,7 +12,7 @@ import numpy as np
 from incognita._version import __version__
 from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Role
-from incognita.errors import InvalidDataError
+from incognita.errors import InvalidDataError, count
 from incognita.metrics import calibration, conventions
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.matching import MatchTable
@@ -266,11 +266,14 @@ def _notes(detections: Detections, truth: BoxTruth) -> Iterator[str]:
         yield "No object is unknown: the open-set metrics do not apply."
     n_without = int((np.diff(detections.offsets) == 0).sum())
     if len(detections) and 2 * n_without > truth.n_images:
-        yield f"{n_without} of {truth.n_images} images have no detection. Is the file complete?"
+        have = "has" if n_without == 1 else "have"
+        n_images = count(truth.n_images, "image")
+        yield f"{n_without:,} of {n_images} {have} no detection. Is the file complete?"
     if len(detections) and not 0 <= detections.confidence.min() <= detections.confidence.max() <= 1:
         yield "Some confidences are outside 0 to 1: calibration is undefined where they count."
     if (n := int(roles[Role.IGNORED].sum())) > 0:
-        yield f"{n} detections of ignored classes were left out."
+        were = "was" if n == 1 else "were"
+        yield f"{count(n, 'detection')} of ignored classes {were} left out."
     no_truth = set(truth.classes.known_names) - {
         truth.classes.names[k] for k in np.unique(truth.class_ids)
     }

@@ -29,7 +29,7 @@ from incognita.decisions.thresholds import (
     UnknownThreshold,
 )
 from incognita.decisions.unknown_thresholds import HarmonicMean, KnownGaussian
-from incognita.errors import InvalidDataError
+from incognita.errors import InvalidDataError, count
 from incognita.evaluation.detector_metrics import (
     Measures,
     ThresholdedScores,
@@ -140,7 +140,11 @@ def _with_benchmark_classes(detector: Detector, benchmark: Benchmark) -> Detecto
             raise InvalidDataError(_class_error(detector, name, benchmark))
     places = [theirs.index(plain(name)) for name in ours]
     n_others = len(theirs) - len(ours)
-    note = f"{n_others} classes of {detector.name} are not known here: their boxes are left out"
+    are = "is" if n_others == 1 else "are"
+    note = (
+        f"{count(n_others, 'class', 'classes')} of {detector.name} {are} not known here: "
+        f"boxes of {'it' if n_others == 1 else 'them'} are left out"
+    )
     return select_classes(detector, ours, places, note=note if n_others else None)
 
 

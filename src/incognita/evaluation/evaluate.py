@@ -71,6 +71,7 @@ def evaluate(
     save_outputs: str | Path | None = None,
     embed: str | Classifier | None = None,
     boxes: BoxOptions | None = None,
+    name: str | None = None,
     settings: Settings | None = None,
     store: str | Path | None = None,
     out: str | Path | None = None,
@@ -89,7 +90,7 @@ def evaluate(
         data: The folder with the images of the benchmark.
         allow_outside: Whether paths in the files of the benchmark may leave that folder.
         search: Also choose parameters on validation data, and report both.
-        limit: Maximum images per set, for a quick look.
+        limit: Maximum images per set, ten times as many for the training set of a classifier.
         seed: Random seed for the bootstrap and `limit`.
         n_resamples: Bootstrap replicates behind each interval; zero for none.
         outputs: A folder with recorded outputs instead of a model and images; see docs/outputs.md.
@@ -97,6 +98,8 @@ def evaluate(
         embed: A classifier; with outputs of a detector, the features of a box are those of its
             crop in this network.
         boxes: For a detection benchmark: which boxes are kept, and how thresholds are chosen.
+        name: What the model is called in tables and results, instead of a name made from its
+            class or file. It changes no number, and stored results are found under any name.
         settings: Batch size, precision, device, workers.
         store: A folder for outputs, so that an interrupted run can resume.
         out: A folder for results; methods with a stored result are not run again.
@@ -156,7 +159,7 @@ def evaluate(
     check_benchmark(benchmark, searching=search)
     options = Options(search, limit, seed, n_resamples)
     results = None if out is None else ResultStore(Path(out))
-    plan = EvaluationPlan(benchmark, selected, options, log, results)
+    plan = EvaluationPlan(benchmark, selected, options, log, results, name)
     if log_store is not None and not isinstance(model, RecordedModel):
         check_space(_models(task), benchmark, log_store.root, on_note)
     evaluation = Evaluator(plan, task).run(on_step)

@@ -65,6 +65,7 @@ class EvaluationPlan:
         options: Search, limit, seed, resamples.
         log: Settings and cost of the extraction.
         results: The result store, if there is one.
+        name: What the model is called in tables and results; it changes no number.
     """
 
     benchmark: Benchmark
@@ -72,6 +73,7 @@ class EvaluationPlan:
     options: Options
     log: ExtractionLog
     results: ResultStore | None = None
+    name: str | None = None
 
     def is_searched(self, method: Method) -> bool:
         """Whether a second version of a method runs, with searched parameters."""
@@ -136,7 +138,12 @@ class EvaluationPlan:
             "title": self.benchmark.title,
             "passes": self.log.count._asdict(),
             "output_bytes": self.log.n_bytes,
+            **self.named(),
         }
+
+    def named(self) -> dict[str, str]:
+        """Return the name that users gave the model, if they did."""
+        return {} if self.name is None else {"name": self.name}
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +249,7 @@ class Evaluator:
             cost=measurement.cost,
             identity=self.plan.identity(shared, key),
             search=scored.searches.get(key),
-            provenance=provenance(),
+            provenance=provenance() | self.plan.named(),
             notes=(
                 *self.plan.benchmark.notes,
                 *fitted.notes,

@@ -15,7 +15,7 @@ import numpy as np
 
 from incognita.containers._checks import check_rows, check_unique
 from incognita.containers.dataset import Dataset
-from incognita.errors import IncognitaError, InvalidDataError
+from incognita.errors import IncognitaError, InvalidDataError, count
 from incognita.files import check_regular
 from incognita.shapes import Bool, Int, Shaped
 
@@ -141,7 +141,7 @@ class FileDataset:
         return len(self.image_ids)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name}, {len(self):,} images below {self.root})"
+        return f"{type(self).__name__}({self.name}, {count(len(self), 'image')} below {self.root})"
 
     def load(self, index: int) -> Shaped[np.ndarray, "height width 3"]:
         return load_image(self.root / self.image_ids[index])

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from incognita.errors import InvalidDataError
+from incognita.errors import InvalidDataError, count
 from incognita.files import check_regular
 from incognita.models.libraries import LIBRARIES
 from incognita.models.preprocessing import FromPIL, Preprocessing
@@ -101,7 +101,8 @@ class PicklableAdapter:
 
     def __repr__(self) -> str:
         """Show one line, without the network."""
-        return f"{type(self).__name__}({self.name}, {len(self.class_names)} classes)"
+        n_classes = count(len(self.class_names), "class", "classes")
+        return f"{type(self).__name__}({self.name}, {n_classes})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "PicklableAdapter":
         """Copy within this process, where preprocessing may be a lambda."""

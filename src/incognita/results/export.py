@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 WIDTH = 156  # columns of a table in a log, a pipe or a file
+UNLIMITED = 10_000  # columns where nothing is left out
 
 
 class Report(ABC):
@@ -97,8 +98,10 @@ class Report(ABC):
             ) from error
 
 
-def stdout_console() -> "Console":
+def stdout_console(*, wide: bool = False) -> "Console":
     """Return the console of a command: as wide as the terminal, or `WIDTH` in a log or a pipe."""
+    if wide:
+        return safe_console(width=UNLIMITED)
     return safe_console() if sys.stdout.isatty() else safe_console(width=WIDTH)
 
 
