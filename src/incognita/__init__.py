@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from incognita.methods.saving import save_method as save_method
     from incognita.models.classifier import wrap_classifier as wrap_classifier
     from incognita.models.detector import wrap_detector as wrap_detector
+    from incognita.models.preprocessing import Preprocessing as Preprocessing
     from incognita.results.certificate import Certificate as Certificate
     from incognita.results.evaluation import Evaluation as Evaluation
 
@@ -47,6 +48,7 @@ __getattr__, __dir__, __all__ = attach(
         ".methods.saving": ["load_saved_method", "save_method"],
         ".models.classifier": ["wrap_classifier"],
         ".models.detector": ["wrap_detector"],
+        ".models.preprocessing": ["Preprocessing"],
         ".results.certificate": ["Certificate"],
         ".results.evaluation": ["Evaluation"],
     },

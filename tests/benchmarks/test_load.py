@@ -128,7 +128,9 @@ def test_without_known_or_without_unknown_test_images_there_is_no_benchmark(tmp_
         (tmp_path / name).rename(tmp_path / f"{name}-away")
     with pytest.raises(MissingDataError) as caught:
         load_benchmark(path)
-    assert f"has no {lack} to test of mine/street; `incognita data plan" in str(caught.value)
+    assert f"has no {lack} to test of mine/street (nothing at {tmp_path / gone[0]}" in str(
+        caught.value
+    )
 
 
 def test_a_list_of_another_length_is_refused(tmp_path):

@@ -89,12 +89,16 @@ class SearchedWriter(Writer):
 
 @pytest.fixture
 def network():
-    return wrap_classifier(TinyNet(), example=torch.zeros(2, 3, 8, 8), name="tiny-net")
+    return wrap_classifier(
+        TinyNet(), preprocess="none", example=torch.zeros(2, 3, 8, 8), name="tiny-net"
+    )
 
 
 @pytest.fixture(scope="module")
 def undisturbed():
-    network = wrap_classifier(TinyNet(), example=torch.zeros(2, 3, 8, 8), name="tiny-net")
+    network = wrap_classifier(
+        TinyNet(), preprocess="none", example=torch.zeros(2, 3, 8, 8), name="tiny-net"
+    )
     return incognita.evaluate(network, tiny_benchmark(), OTHERS, n_resamples=0)
 
 

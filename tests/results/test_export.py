@@ -19,7 +19,9 @@ from incognita.results.result import Split
 
 @pytest.fixture(scope="module")
 def evaluation():
-    return incognita.evaluate(TinyNet(), tiny_benchmark(), "msp, energy", n_resamples=5)
+    return incognita.evaluate(
+        TinyNet(), tiny_benchmark(), "msp, energy", preprocess="none", n_resamples=5
+    )
 
 
 @pytest.fixture(scope="module")

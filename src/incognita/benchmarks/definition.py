@@ -50,10 +50,10 @@ class Source(Table):
 
 
 class PreprocessingHint(Table):
-    """What the benchmark's own code does with an image; a hint, since the model brings its own."""
+    """What the benchmark's own code does with an image, for a network that states nothing."""
 
-    resize: PositiveInt
-    crop: PositiveInt
+    resize: PositiveInt | None = None
+    crop: PositiveInt | None = None
     mean: Annotated[list[float], Field(min_length=3, max_length=3)]
     std: Annotated[list[float], Field(min_length=3, max_length=3)]
 

@@ -18,6 +18,7 @@ from incognita.benchmarks.definition_files import list_benchmarks as list_benchm
 from incognita.benchmarks.sources.entry import (
     KNOWN_ROLES,
     TESTED_ROLES,
+    TESTED_UNKNOWN_ROLES,
     UNKNOWN_GROUPS,
     DataContext,
     LoadedSet,
@@ -256,7 +257,7 @@ Did you mean openood/cifar10?
     else:
         loaded = load_recorded_sets(definition.set, context, folder)
     sets = present_sets(loaded)
-    _refuse_emptiness(found, {named.role for named in sets}, context.data, folder)
+    _refuse_emptiness(found, loaded, context.data, folder)
     refuse_overlaps(sets, definition.name)
     refuse_known_classes(loaded, context)
     notes = [note for found_set in loaded for note in notes_of(found_set, context.classes)]
@@ -356,9 +357,10 @@ def _load_class_names(path: Path) -> list[str]:
 
 
 def _refuse_emptiness(
-    found: DefinitionFile, roles: Collection[str], data: Path, outputs: OutputsFolder | None
+    found: DefinitionFile, sets: Sequence[LoadedSet], data: Path, outputs: OutputsFolder | None
 ) -> None:
-    if not (part := missing_part(roles)):
+    part = missing_part({loaded.entry.role for loaded in sets if loaded.dataset is not None})
+    if part is None:
         return
     if outputs is not None:
         raise MissingDataError(
@@ -366,11 +368,19 @@ def _refuse_emptiness(
             f"Name the files after its sets: "
             f"{', '.join(file_name(e.name, e.role) for e in found.definition.set)}."
         )
+    roles = ("test",) if part == "known" else TESTED_UNKNOWN_ROLES
+    tested = [loaded for loaded in sets if loaded.entry.role in roles]
+    nothing = f" (nothing at {_first_missing(tested[0])})" if tested else ""
     raise MissingDataError(
-        f"{data} has no {part} images to test of {found.definition.name}; `incognita data plan "
-        f"{found.typed}` lists what belongs there, `incognita data check {found.typed}` what "
+        f"{data} has no {part} images to test of {found.definition.name}{nothing}; `incognita data "
+        f"plan {found.typed}` lists what belongs there, `incognita data check {found.typed}` what "
         f"is missing."
     )
+
+
+def _first_missing(loaded: LoadedSet) -> str:
+    """Return the first path that is not there."""
+    return str(Path(loaded.missing[0]).absolute()) if loaded.missing else loaded.entry.place
 
 
 def draw(dataset: Dataset, limit: int, seed: int, name: str) -> Dataset:
@@ -407,6 +417,9 @@ def _metadata(
             loaded.entry.name: {"expected": loaded.expected, "found": loaded.found}
             for loaded in sets
             if not loaded.is_complete
+        },
+        "absent": {
+            loaded.entry.name: _first_missing(loaded) for loaded in sets if loaded.dataset is None
         },
     }
 

@@ -60,21 +60,28 @@ def check_command(
         ),
     ] = None,
     allow_outside: AllowOutside = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Decode every image; otherwise only headers are read.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is found and what is missing.
+    """Show what is found, what is missing, and which images are empty, truncated or unreadable.
 
     Exit code 0: complete; 3: the known test set or every unknown set is missing, so that
-    nothing can run; 4: something else is missing, and numbers would be labelled as partial.
+    nothing can run; 4: something else is missing or damaged, and numbers would be labelled as
+    partial.
 
     Example: incognita data check openood/cifar10 --data data
     """
     from incognita.benchmarks import data_plan as planning
     from incognita.benchmarks.definition_files import find_definition
-    from incognita.cli._terminal import DATA_MISSING, IN_PART
+    from incognita.cli._terminal import DATA_MISSING, IN_PART, progress_on_stderr
 
     found = find_definition(benchmark, allow_outside=allow_outside)
-    checked = planning.check(found, data, allow_outside=allow_outside)
+    with progress_on_stderr(first="checking") as (_, on_progress):
+        checked = planning.check(
+            found, data, allow_outside=allow_outside, deep=deep, on_progress=on_progress
+        )
     verdict = planning.verdict(checked)
     if as_json:
         metadata = {"benchmark": found.definition.name, "task": found.definition.task}
@@ -147,6 +154,11 @@ def _show_check(definition: "Definition", checked: "list[Checked]", verdict: "Ve
             Text(row.problem or "\n".join(_shown(row.missing))),
         )
     console.print(table)
+    for row in checked:
+        for file in row.damaged:
+            console.print(Text(f"damaged: {row.set}: {file}"), soft_wrap=True)
+        if row.n_damaged > len(row.damaged):
+            console.print(f"damaged: {row.set}: {row.n_damaged - len(row.damaged):,} more")
     console.print(Text(f"{verdict.value}: {VERDICTS[verdict.value]}"))
 
 

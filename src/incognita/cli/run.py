@@ -39,6 +39,13 @@ Models = Annotated[
 Weights = Annotated[
     Path | None, typer.Option(help="Weights to load into the model: .safetensors or .pt.")
 ]
+Preprocess = Annotated[
+    str | None,
+    typer.Option(
+        help='Of a classifier: "size=256 crop=224 mean=imagenet std=imagenet", or none for pixels '
+        "/ 255. By default that of the model, else of the benchmark; a note says which."
+    ),
+]
 Methods = Annotated[
     str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10), file.py:Class(k=3)".')
 ]
@@ -150,6 +157,7 @@ def run_command(
     benchmark: BenchmarkName,
     model: Models = None,
     weights: Weights = None,
+    preprocess: Preprocess = None,
     methods: Methods = "all",
     data: Data = None,
     allow_outside: AllowOutside = False,
@@ -183,8 +191,9 @@ def run_command(
     Example: incognita run terra/standard --methods all
 
     Exit codes: 0 done, also if a note says that images are missing; 2 wrong usage; 3 data
-    missing; 4 finished, but some images or methods failed, which are named, or the disk is full;
-    130 (Ctrl-C) or 143 (SIGTERM) interrupted: the same command resumes, as after a full disk.
+    missing; 4 finished, but a set is missing or some images or methods failed, which are named, or
+    the disk is full; 130 (Ctrl-C) or 143 (SIGTERM) interrupted: the same command resumes, as after
+    a full disk.
     """
     need("torch", extra="torch", needed_by="run")
     from incognita.evaluation.evaluate import evaluate
@@ -198,6 +207,7 @@ def run_command(
             benchmark,
             methods,
             weights=weights,
+            preprocess=preprocess,
             data=data,
             allow_outside=allow_outside,
             outputs=_one_of(outputs, detections),

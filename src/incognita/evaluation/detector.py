@@ -4,7 +4,7 @@ t* on the detector's confidence selects the boxes that are scored; tau on a meth
 those that are called unknown.
 """
 
-import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -48,6 +48,7 @@ from incognita.evaluation.fit_and_score import (
     needs_layers,
 )
 from incognita.evaluation.gallery import draw_pictures, picture_folder
+from incognita.evaluation.plausibility import check_class_images, check_rows, is_unnamed
 from incognita.evaluation.select_methods import Capabilities, SelectedMethods
 from incognita.extraction.detector_pass import identity_of_detector
 from incognita.extraction.recorded import RecordedModel
@@ -68,8 +69,6 @@ from incognita.results.result import Result, Split
 from incognita.results.score_tables import DetectedSet, box_frame
 
 VALIDATION, UNKNOWN_VALIDATION = "validation", "unknown validation"
-# "class 3", "LABEL_3", "3": names that libraries give to unnamed classes
-_NUMBERED = re.compile(r"(class |label[_ ]?)?\d+", re.IGNORECASE)
 
 
 def load_detector(model: object, benchmark: Benchmark, weights: Path | None = None) -> Detector:
@@ -102,7 +101,7 @@ def _detector(given: object, benchmark: Benchmark, weights: Path | None) -> Dete
             f"{type(given).__name__}. Wrap it with incognita.wrap_detector."
         )
     detector = _wrapped(given, None, benchmark, weights)
-    if _is_unnamed(detector) and len(detector.class_names) != len(benchmark.classes):
+    if is_unnamed(detector.class_names) and len(detector.class_names) != len(benchmark.classes):
         # the adapter knows whether an output may have no name
         return _wrapped(given, benchmark.classes, benchmark, weights)
     return detector
@@ -131,7 +130,7 @@ def _with_benchmark_classes(detector: Detector, benchmark: Benchmark) -> Detecto
     ours = benchmark.classes
     if list(detector.class_names) == list(ours):
         return detector
-    if _is_unnamed(detector) and len(detector.class_names) == len(ours):
+    if is_unnamed(detector.class_names) and len(detector.class_names) == len(ours):
         note = f"{detector.name} names no classes: they are taken in the order of the benchmark"
         return select_classes(detector, ours, range(len(ours)), note=note)
     theirs = [plain(name) for name in detector.class_names]
@@ -146,11 +145,6 @@ def _with_benchmark_classes(detector: Detector, benchmark: Benchmark) -> Detecto
         f"boxes of {'it' if n_others == 1 else 'them'} are left out"
     )
     return select_classes(detector, ours, places, note=note if n_others else None)
-
-
-def _is_unnamed(detector: Detector) -> bool:
-    """Whether the class names are mere numbers."""
-    return all(_NUMBERED.fullmatch(name) for name in detector.class_names)
 
 
 def _class_error(detector: Detector, name: str, benchmark: Benchmark) -> str:
@@ -368,7 +362,17 @@ class DetectorTask:
                 thresholded = self.thresholded[key]
                 measures = shared | measure_method(sets, thresholded, weights)
                 methods[key] = self._measurement(fitted, thresholded, measures, sets)
-        return Measurements(methods, groups=self._groups())
+        return Measurements(methods, groups=self._groups(), notes=self._doubts())
+
+    def _doubts(self) -> tuple[str, ...]:
+        """Return notes on numbers that are not plausible."""
+        if self._extractor is None:
+            return ()
+        n_rows: Counter[str] = Counter()
+        for seen in self._extractor.sets.values():
+            if seen.group not in (KNOWN, SHIFTED, MIXED):
+                n_rows.update({seen.group: int(seen.is_kept.sum())})
+        return (*check_class_images(self.benchmark), *check_rows(n_rows, self.row))
 
     def _choose_tau(self, scored: ScoredMethods, extractor: DetectorExtractor) -> None:
         """Choose tau for every method; a method for which it cannot be chosen fails."""

@@ -61,6 +61,7 @@ def evaluate(
     methods: Methods = "all",
     *,
     weights: str | Path | None = None,
+    preprocess: str | Callable[..., Any] | None = None,
     data: str | Path | None = None,
     allow_outside: bool = False,
     search: bool = False,
@@ -87,6 +88,9 @@ def evaluate(
         benchmark: The name of a benchmark, a TOML file, or a loaded benchmark.
         methods: `all`, names such as `"msp, react+knn, knn(k=10)"`, or methods.
         weights: A file with weights for a model given by name.
+        preprocess: An `incognita.Preprocessing`, its text such as "size=256 crop=224 mean=imagenet
+            std=imagenet", "none" for pixels / 255, or a function from a uint8 RGB array to a
+            tensor. By default that of the model, else the benchmark's; a note says which.
         data: The folder with the images of the benchmark.
         allow_outside: Whether paths in the files of the benchmark may leave that folder.
         search: Also choose parameters on validation data, and report both.
@@ -144,9 +148,11 @@ def evaluate(
     path = None if weights is None else Path(weights)
     task: ClassifierTask | DetectorTask
     if benchmark.task == "detection":
+        _refuse_preprocess(preprocess, benchmark)
         task = _detector_task(model, benchmark, path, boxes or BoxOptions(), log)
     elif boxes is None:
-        task = ClassifierTask(load_classifiers(model, benchmark, path), benchmark, log)
+        networks, notes = load_classifiers(model, benchmark, path, preprocess)
+        task = ClassifierTask(networks, benchmark, log, notes)
     else:
         raise InvalidDataError(
             f"`boxes` needs a detection benchmark, got {benchmark.name} for classifiers."
@@ -195,6 +201,14 @@ def _check_folders(**folders: str | Path | None) -> None:
     for name, folder in folders.items():
         if folder is not None and Path(folder).exists() and not Path(folder).is_dir():
             raise InvalidDataError(f"Expected {name} to be a folder, got the file {folder}.")
+
+
+def _refuse_preprocess(preprocess: object, benchmark: Benchmark) -> None:
+    if preprocess is not None:
+        raise InvalidDataError(
+            f"`preprocess` needs a benchmark for classifiers, got {benchmark.name} for detectors. "
+            f"Pass it to wrap_detector."
+        )
 
 
 def _recorded_model(

@@ -136,6 +136,7 @@ class EvaluationPlan:
         """Return what was evaluated, and what it cost."""
         return dict(shared) | {
             "title": self.benchmark.title,
+            "absent": dict(self.benchmark.metadata.get("absent", {})),
             "passes": self.log.count._asdict(),
             "output_bytes": self.log.n_bytes,
             **self.named(),
@@ -165,6 +166,7 @@ class Measurements:
     measured: Mapping[str, Measured] = field(default_factory=dict)
     sets: tuple[ScoredSet, ...] = ()
     scores: Mapping[str, Scores] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @runtime_checkable
@@ -229,7 +231,8 @@ class Evaluator:
         """Make the record of every new method, and store it."""
         records = {}
         for key, measurement in measurements.methods.items():
-            records[key] = self._record(key, scored, measurement, shared)
+            record = self._record(key, scored, measurement, shared)
+            records[key] = replace(record, notes=(*record.notes, *measurements.notes))
             if self.plan.results is not None:
                 self.plan.results.save(records[key], measurement.frame)
         return records

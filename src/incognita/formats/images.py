@@ -293,3 +293,39 @@ def _names(folder: Path) -> frozenset[str]:
     except (OSError, ValueError):  # a name with NUL or half a character
         return frozenset()
     return frozenset(entries)
+
+
+# the last bytes of a whole file, by its first ones
+_ENDS = {b"\xff\xd8": b"\xff\xd9", b"\x89PNG": b"IEND", b"GIF8": b";"}
+_TAIL = 4096  # cameras append a little to their files
+
+
+def image_problem(path: Path, *, deep: bool = False) -> str | None:
+    """Return what is wrong with an image file: missing, empty, truncated or unreadable.
+
+    The header is read. A file without the end of its format is decoded, and with `deep` every
+    file is: only decoding finds all damage.
+    """
+    if not path.exists():
+        return "is a link to a file that is missing" if path.is_symlink() else "is missing"
+    if not path.is_file():
+        return "is not a file"
+    if not path.stat().st_size:
+        return "is empty"
+    try:
+        with opened_image(path):
+            is_whole = _has_end(path)
+        if deep or not is_whole:
+            load_image(path)
+    except (IncognitaError, OSError) as error:
+        reason = " ".join(str(error.__cause__ or error).split())
+        return f"cannot be read as an image ({reason.replace(str(path), 'it')})"
+    return None
+
+
+def _has_end(path: Path) -> bool:
+    with path.open("rb") as stream:
+        start = stream.read(8)
+        stream.seek(max(0, path.stat().st_size - _TAIL))
+        tail = stream.read()
+    return all(end in tail for first, end in _ENDS.items() if start.startswith(first))

@@ -112,8 +112,8 @@ class Evaluation(Report):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every image and every method succeeded."""
-        return not self.failed_images and not self.failed
+        """Whether every set was there, and every image and every method succeeded."""
+        return not self.failed_images and not self.failed and not self.metadata.get("absent")
 
     def get(self, method: str) -> MethodResult:
         """Return the record of one method."""
@@ -158,6 +158,7 @@ class Evaluation(Report):
         same = ", ".join(self.unchanged_by_search())
         return [
             *(("note", note) for note in self.notes),
+            *(("missing set", f"{k}: {at}") for k, at in self.metadata.get("absent", {}).items()),
             *([("note", f"the search changed no number of {same}")] if same else []),
             *(("skipped", f"{names}: {why}") for why, names in _by_reason(self.skipped).items()),
             *(("failed", f"{names}: {why}") for why, names in _by_reason(self.failed).items()),
