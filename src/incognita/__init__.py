@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from incognita.evaluation.certify import certify as certify
     from incognita.evaluation.evaluate import BoxOptions as BoxOptions
     from incognita.evaluation.evaluate import evaluate as evaluate
+    from incognita.evaluation.rescore import rescore as rescore
     from incognita.extraction.extract import detect as detect
     from incognita.formats import load_coco as load_coco
     from incognita.methods import list_methods as list_methods
@@ -42,6 +43,7 @@ __getattr__, __dir__, __all__ = attach(
         ".containers.outputs": ["ClassifierOutputs", "Head"],
         ".evaluation.certify": ["certify"],
         ".evaluation.evaluate": ["BoxOptions", "evaluate"],
+        ".evaluation.rescore": ["rescore"],
         ".extraction.extract": ["detect"],
         ".formats": ["load_coco"],
         ".methods": ["list_methods", "load_method"],

@@ -127,6 +127,19 @@ def test_the_command_runs_from_outputs(digits, tmp_path):
     assert json.loads(done.stdout)["facts"]["passes"]["images"] == 0
 
 
+def test_a_set_without_a_file_is_named_and_the_exit_code_is_4(digits, terra, tmp_path):
+    for (_, folder), benchmark, name in (
+        (digits, "digits/standard", "nine.npz"),
+        (terra, "terra/detection", "near.json"),
+    ):
+        copied = shutil.copytree(folder, tmp_path / folder.parent.name)
+        (copied / name).unlink()
+        line = ["run", benchmark, "--outputs", str(copied), "--methods", "energy"]
+        done = CliRunner().invoke(app, [*line, "--out", str(tmp_path / "out"), "--resamples", "0"])
+        assert done.exit_code == 4, done.output
+        assert str(copied / name) in done.stdout.replace("\n", "").replace(" ", "")
+
+
 def write_boxes(folder, root, *, categories=(4, 1), features=True):
     """Write what a perfect detector of people and cars would: every object, animals as cars."""
     folder.mkdir()

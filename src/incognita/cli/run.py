@@ -147,6 +147,10 @@ Wide = Annotated[
 FinishedRun = Annotated[
     Path, typer.Argument(help="The --out folder of a run, or one of its results in JSON.")
 ]
+NewMethods = Annotated[
+    str | None,
+    typer.Option(help='Also score these methods from the stored outputs: "gen, knn(k=10)".'),
+]
 N_OTHERS = 5  # other runs that are named
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print the evaluation as JSON instead of tables.")
@@ -292,13 +296,18 @@ def show(evaluation: "Evaluation", out: Path, *, wide: bool = False) -> None:
 
 
 def show_command(
-    run: FinishedRun = Path("runs"), wide: Wide = False, as_json: AsJson = False
+    run: FinishedRun = Path("runs"),
+    methods: NewMethods = None,
+    store: Store = None,
+    wide: Wide = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print a finished run again, without its model, its images or a network.
 
-    Example: incognita show runs
+    Example: incognita show runs --methods "gen, knn(k=10)"
 
-    The newest run is printed where a folder holds several. Exit codes are those of the run.
+    The newest run is printed where a folder holds several. New methods are scored from its stored
+    outputs and added to it. Exit codes are those of the run.
     """
     from incognita.evaluation.finished_runs import find_runs, load_run
 
@@ -307,4 +316,14 @@ def show_command(
         sys.stderr.write(f"another run: {other}\n")
     if len(others) > N_OTHERS:
         sys.stderr.write(f"and {len(others) - N_OTHERS} more below {run}\n")
+    if methods is not None:
+        _rescore(newest, methods, store)
     finish(load_run(newest), newest.parents[3], as_json=as_json, wide=wide)
+
+
+def _rescore(run: Path, methods: str, store: Path | None) -> None:
+    need("torch", extra="torch", needed_by="show --methods")
+    from incognita.evaluation.rescore import rescore
+
+    with redirect_stdout(sys.stderr), progress_on_stderr(resumes=True) as (on_step, on_progress):
+        rescore(run, methods, store=store, on_progress=on_progress, on_step=on_step)

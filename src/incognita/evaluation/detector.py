@@ -53,11 +53,11 @@ from incognita.evaluation.select_methods import Capabilities, SelectedMethods
 from incognita.extraction.detector_pass import identity_of_detector
 from incognita.extraction.recorded import RecordedModel
 from incognita.extraction.settings import DETECTOR_LAYOUT, Settings
+from incognita.extraction.stored_sets import StoredDetector
 from incognita.methods.method import Method
 from incognita.methods.per_head import PerHead, for_heads
 from incognita.models.detector import (
     Detector,
-    SelectedClasses,
     gives_features,
     select_classes,
     wrap_detector,
@@ -427,8 +427,8 @@ class DetectorTask:
         """Return notes on the method, the detector and the thresholds."""
         method = fitted.method
         notes = [note] if (note := str(getattr(method, "notes_", ""))) else []
-        if isinstance(self.detector, SelectedClasses) and self.detector.note:
-            notes.append(self.detector.note)
+        if remark := getattr(self.detector, "note", None):  # of `SelectedClasses`
+            notes.append(remark)
         if options.search and isinstance(method, PerHead) and method.scorer.search_space:
             notes.append(
                 f"{method.title} is fitted for each head of the detector separately, and its "
@@ -449,7 +449,8 @@ class DetectorTask:
             return [], {"pictures": None}
         folder, best = picture_folder(best_result), evaluation.results[0].title
         notes: list[str] = []
-        if self._extractor is not None and best in self.thresholded:
+        has_images = not isinstance(self.detector, StoredDetector)
+        if self._extractor is not None and best in self.thresholded and has_images:
             sets, thresholded = self._extractor.sets, self.thresholded[best]
             notes = draw_pictures(self.benchmark, sets, thresholded, best, folder)
         return notes, {"pictures": str(folder) if folder.is_dir() else None}

@@ -17,6 +17,7 @@ from incognita.evaluation.detector import DetectorTask, load_detector
 from incognita.evaluation.evaluator import EvaluationPlan, Evaluator, Options
 from incognita.evaluation.finished_runs import save_run
 from incognita.evaluation.fit_and_score import ExtractionLog, Progress
+from incognita.evaluation.rescore import describe_run
 from incognita.evaluation.select_methods import Methods, select_methods
 from incognita.extraction.detector_pass import refuse_half_precision
 from incognita.extraction.recorded import RecordedModel
@@ -170,7 +171,10 @@ def evaluate(
         check_space(_models(task), benchmark, log_store.root, on_note)
     evaluation = Evaluator(plan, task).run(on_step)
     if results is not None:
-        save_run(results, evaluation, seed=seed, n_resamples=n_resamples)
+        scoring = None
+        if not isinstance(model, RecordedModel):
+            scoring = describe_run(benchmark, _models(task), getattr(task, "model_notes", ()))
+        save_run(results, evaluation, seed=seed, n_resamples=n_resamples, scoring=scoring)
     return evaluation
 
 

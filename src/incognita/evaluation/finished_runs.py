@@ -9,6 +9,7 @@ import polars
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.evaluation.classifier_metrics import measure_methods
 from incognita.files import load_json, replacing
+from incognita.formats.recorded_outputs import Arrays, save_arrays
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import MethodResult, identity_hash
 from incognita.results.result import Split
@@ -20,8 +21,18 @@ SUFFIX = ".run"  # JSON, under a name that no result of a method has
 _OF_THE_METHOD = ("method", "choice", "parameters", "code")
 
 
-def save_run(store: ResultStore, evaluation: Evaluation, *, seed: int, n_resamples: int) -> Path:
-    """Save which results a run shows; a later run with the same identity adds its methods."""
+def save_run(
+    store: ResultStore,
+    evaluation: Evaluation,
+    *,
+    seed: int,
+    n_resamples: int,
+    scoring: tuple[dict[str, Any], Arrays] | None = None,
+) -> Path:
+    """Save which results a run shows; a later run with the same identity adds its methods.
+
+    `scoring` is what `rescore` needs to score further methods: a JSON object and arrays.
+    """
     identity = next(iter(evaluation.methods.values())).identity
     shared = {key: value for key, value in identity.items() if key not in _OF_THE_METHOD}
     path = store.folder(identity) / f"{identity_hash(shared)}{SUFFIX}"
@@ -39,9 +50,12 @@ def save_run(store: ResultStore, evaluation: Evaluation, *, seed: int, n_resampl
         "notes": list(evaluation.notes),
         "metadata": dict(evaluation.metadata),
         "bootstrap": {"seed": seed, "n_resamples": n_resamples},
+        "scoring": None if scoring is None else scoring[0],
     }
+    if scoring is not None:
+        save_arrays(path.with_suffix(".npz"), scoring[1])
     if path.is_file():
-        record = _with_earlier(record, _load(path))
+        record = _with_earlier(record, load_record(path))
     with replacing(path) as unfinished:
         unfinished.write_text(json.dumps(record, indent=1, default=str) + "\n", encoding="utf-8")
     return path
@@ -51,14 +65,22 @@ def _with_earlier(record: dict[str, Any], before: dict[str, Any]) -> dict[str, A
     joined = {key: before[key] | record[key] for key in ("files", "families")}
     notes = list(dict.fromkeys([*before["notes"], *record["notes"]]))
     skipped = {k: v for k, v in record["skipped"].items() if k not in joined["files"]}
-    return record | joined | {"notes": notes, "skipped": skipped}
+    failed = before["failed"] | record["failed"]
+    failed = {k: v for k, v in failed.items() if k not in joined["files"]}
+    metadata = record["metadata"]
+    if metadata.get("pictures") is None and "pictures" in before["metadata"]:
+        metadata = metadata | {"pictures": before["metadata"]["pictures"]}
+    changes = {"notes": notes, "skipped": skipped, "failed": failed, "metadata": metadata}
+    return record | joined | changes
 
 
 def find_runs(path: Path) -> list[Path]:
     """Return the records of runs below a folder, newest first; or the one a file belongs to."""
     if path.is_file():
         runs = [path] if path.suffix == SUFFIX else list(path.parent.glob(f"*{SUFFIX}"))
-        runs = [run for run in runs if run == path or path.name in _load(run)["files"].values()]
+        runs = [
+            run for run in runs if run == path or path.name in load_record(run)["files"].values()
+        ]
     else:
         runs = list(path.rglob(f"*{SUFFIX}"))
     if not runs:
@@ -71,7 +93,7 @@ def find_runs(path: Path) -> list[Path]:
 
 def load_run(path: Path) -> Evaluation:
     """Load a finished run; comparisons of methods are drawn again from the stored scores."""
-    record = _load(path)
+    record = load_record(path)
     try:
         found = {title: _result(path.parent / name) for title, name in record["files"].items()}
         evaluation = Evaluation(
@@ -94,7 +116,8 @@ def load_run(path: Path) -> Evaluation:
     return evaluation
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load_record(path: Path) -> dict[str, Any]:
+    """Load the record of a run as it is."""
     record = load_json(path)
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise InvalidDataError(f"Expected the record of a run, {FORMAT}, got {path}.")

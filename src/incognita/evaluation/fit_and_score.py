@@ -20,10 +20,11 @@ from incognita.containers.needs import ExtraOutput, Needs
 from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
 from incognita.errors import InvalidDataError
 from incognita.evaluation.hyperparameter_search import SearchData, grid_extra_outputs, search
-from incognita.extraction.extract import Extracted, extract
+from incognita.extraction.extract import Extracted, ExtractionJob, extract, task_of
 from incognita.extraction.recorded import BoxCrops, RecordedModel, with_embedded_features
-from incognita.extraction.settings import FailedImage, PassCount, Settings
+from incognita.extraction.settings import FailedImage, OutputRequest, PassCount, Settings
 from incognita.extraction.store import OutputStore
+from incognita.extraction.stored_sets import StoredClassifier
 from incognita.formats.recorded_outputs import RecordedBoxes
 from incognita.methods.method import Method
 from incognita.methods.numerics.rows import new_rows
@@ -64,6 +65,8 @@ class ExtractionLog:
                 self.on_progress(name, len(dataset.image_ids), len(dataset.image_ids))
             outputs = model.outputs(dataset)
             return outputs if model.embedder is None else self._embed(model, name, dataset, outputs)
+        if isinstance(model, StoredClassifier):
+            extra_outputs = self._stored(model, dataset, extra_outputs)
         extracted = extract(
             model,
             dataset,
@@ -78,6 +81,18 @@ class ExtractionLog:
             suffix = ".json" if isinstance(extracted.outputs, DetectorOutputs) else ".npz"
             extracted.save(self.save_to / f"{without_separators(name)}{suffix}")
         return extracted.outputs
+
+    def _stored(
+        self, model: Any, dataset: Dataset, extra_outputs: Sequence[ExtraOutput]
+    ) -> list[ExtraOutput]:
+        """Leave out what is not stored: a method that knows its needs once fitted fails alone."""
+        assert self.store is not None
+        requests = {extra: OutputRequest(False, False, (extra,)) for extra in extra_outputs}
+        return [
+            extra
+            for extra, request in requests.items()
+            if ExtractionJob(task_of(model), dataset, request, self.settings).is_stored(self.store)
+        ]
 
     def _embed(
         self, model: RecordedModel, name: str, dataset: Dataset, outputs: Any

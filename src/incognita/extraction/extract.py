@@ -41,6 +41,8 @@ from incognita.extraction.settings import (
 )
 from incognita.extraction.shards import Inputs, Loader, Progress, ShardRunner
 from incognita.extraction.store import MemoryShards, OutputStore, StoredShards, join
+from incognita.extraction.stored_outputs import IMAGES
+from incognita.extraction.stored_sets import StoredClassifier
 from incognita.formats.images import load_image
 from incognita.models.classifier import Classifier
 from incognita.models.detector import Detector, is_detector, wrap_detector
@@ -154,7 +156,7 @@ def extract(
         on_progress: Called with the number of images after every batch, and for every shard found.
     """
     start = perf_counter()
-    job = ExtractionJob(_task_of(model), dataset, _request(extra_outputs, layers=layers), settings)
+    job = ExtractionJob(task_of(model), dataset, _request(extra_outputs, layers=layers), settings)
     job.task.check(job.request, settings)
     with tempfile.TemporaryDirectory(prefix="incognita-") as temporary:
         if store is None and settings.workers > 1:
@@ -174,7 +176,8 @@ def extract(
     )
 
 
-def _task_of(model: Classifier | Detector) -> ClassifierExtraction | DetectorExtraction:
+def task_of(model: Classifier | Detector) -> ClassifierExtraction | DetectorExtraction:
+    """Return the extraction from a classifier or a detector."""
     return (
         DetectorExtraction(model)
         if is_detector(model)
@@ -219,6 +222,18 @@ class ExtractionJob:
         name, identity = self.task.model.name, self.task.identity()
         return store.open(name, identity, self.dataset, self.settings, self.layout)
 
+    def folder(self, store: OutputStore) -> Path:
+        """Return the folder of the outputs in a store, which may not be there."""
+        fingerprint = self.dataset.fingerprint()
+        return store.find(self.task.identity(), fingerprint, self.settings, self.layout).folder
+
+    def is_stored(self, store: OutputStore) -> bool:
+        """Whether a store holds all shards of the request, complete and as they were written."""
+        shards = StoredShards(self.folder(store))
+        has_images = (shards.folder / IMAGES).exists()
+        places = range(self.n_shards)
+        return has_images and all(shards.has(k, group) for k in places for group in self.request)
+
     def loader(self, layout: ShardLayout) -> Loader:
         """Build the loader of this process."""
         threads = max(1, min(_MOST_THREADS, n_cores()) // self.settings.workers)
@@ -243,6 +258,8 @@ def _run_missing(
             on_progress(len(job.layout.rows(index, len(job.dataset.image_ids))))
     if not pending:
         return PassCount()
+    if isinstance(job.task.model, StoredClassifier):
+        raise job.task.model.cannot_run()
     _warn_if_bfloat16_is_slow(job)
     if isinstance(shards, StoredShards) and job.settings.workers > 1:
         return run_in_workers(job, shards, pending, on_progress)

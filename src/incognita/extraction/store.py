@@ -1,6 +1,7 @@
 """Recorded outputs on disk: safetensors files in a folder per key, each committed by a rename.
 
     <root>/<key>/manifest.json                 what this is, for people
+    <root>/<key>/images.npz                    ids, labels and objects of the data set
     <root>/<key>/<group>/group.json            which columns these are
     <root>/<key>/<group>/00000.safetensors     a shard: rows, columns, and the failed images
 
@@ -28,6 +29,7 @@ from incognita._version import __version__
 from incognita.containers.dataset import Dataset
 from incognita.errors import InvalidDataError
 from incognita.extraction.settings import Settings, ShardLayout
+from incognita.extraction.stored_sets import save_images
 from incognita.files import reporting_full_disk
 
 FORMAT = 1
@@ -99,16 +101,9 @@ class OutputStore:
 
         `identity` holds everything about the model that could change an output; `name` does not.
         """
-        contents = {
-            "format": FORMAT,
-            **identity,
-            "fingerprint": dataset.fingerprint(),
-            "shard_size": layout.shard_size,
-            "batch_size": layout.batch_size,
-            "precision": settings.precision,
-        }
-        key = sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
-        folder = Path(self.root) / key
+        fingerprint = dataset.fingerprint()
+        contents = _contents(identity, fingerprint, settings, layout)
+        folder = self.find(identity, fingerprint, settings, layout).folder
         with reporting_full_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
         description = {
@@ -118,7 +113,33 @@ class OutputStore:
             "versions": {"incognita": __version__, "torch": torch.__version__},
         }
         _write_json(folder / "manifest.json", contents | description)
+        save_images(folder, dataset)
         return StoredShards(folder)
+
+    def find(
+        self,
+        identity: Mapping[str, Any],
+        fingerprint: str,
+        settings: Settings,
+        layout: ShardLayout,
+    ) -> "StoredShards":
+        """Return the folder of one model, dataset and settings, which may not be there."""
+        contents = _contents(identity, fingerprint, settings, layout)
+        key = sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
+        return StoredShards(Path(self.root) / key)
+
+
+def _contents(
+    identity: Mapping[str, Any], fingerprint: str, settings: Settings, layout: ShardLayout
+) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        **identity,
+        "fingerprint": fingerprint,
+        "shard_size": layout.shard_size,
+        "batch_size": layout.batch_size,
+        "precision": settings.precision,
+    }
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from incognita.benchmarks.load import fitting_sets, test_sets
 from incognita.errors import InvalidDataError, MissingDataError, NoSpaceError
 
 MANIFEST = "manifest.json"
+IMAGES = "images.npz"  # ids, labels and objects of the data set
 _KEY, _GROUP = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{16}")
 WORTH_A_NOTE = 10**8  # bytes
 _BOX = 12  # numbers of a box beside its logits and features
@@ -49,7 +50,7 @@ class StoredOutputs:
 
     def delete(self) -> None:
         """Delete the files that a store writes; anything else stays, and so does its folder."""
-        for path in [*_files(self.folder), self.folder / MANIFEST]:
+        for path in [*_files(self.folder), self.folder / MANIFEST, self.folder / IMAGES]:
             path.unlink(missing_ok=True)
         for folder in [*(p for p in self.folder.iterdir() if p.is_dir()), self.folder]:
             if not folder.is_symlink() and not any(folder.iterdir()):
@@ -72,7 +73,8 @@ def _entry(folder: Path) -> StoredOutputs:
         names = str(said["model"])[:60], str(said["dataset"])[:60], int(said["images"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidDataError(f"{manifest} cannot be read. Delete its folder by hand.") from error
-    n_bytes = manifest.stat().st_size + sum(path.stat().st_size for path in _files(folder))
+    own = [path for path in (manifest, folder / IMAGES) if path.is_file()]
+    n_bytes = sum(path.stat().st_size for path in [*own, *_files(folder)])
     return StoredOutputs(folder, *names, n_bytes, manifest.stat().st_mtime)
 
 
