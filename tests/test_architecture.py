@@ -39,6 +39,7 @@ SINGLE_IMPORTER = {
     "incognita.cli.data",
     "incognita.cli.demo",
     "incognita.cli.list",
+    "incognita.cli.store",
     "incognita.decisions",
     "incognita.decisions.parse",
     "incognita.evaluation.classifier",

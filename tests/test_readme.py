@@ -199,6 +199,11 @@ def test_the_python_of_the_page_on_metrics_runs(folder, capsys):
     assert "unknown_recall R_U ↑" in capsys.readouterr().out
 
 
+def test_the_python_of_the_page_on_outputs_runs(folder):
+    names = run_page("docs/outputs.md")
+    assert set(names["report"].ranking()) == {"msp", "knn", "vim"}
+
+
 def test_no_page_with_python_is_left_out():
     tested = {
         name
@@ -219,7 +224,7 @@ def commands() -> list[str]:
 
 def help_of(words: list[str]) -> str:
     """Return the help of the command that a line begins with."""
-    n = 2 if words[0] in ("build", "data") else 1
+    n = 2 if words[0] in ("build", "data", "store") else 1
     outcome = CliRunner().invoke(app, [*words[:n], "--help"], env={"COLUMNS": "200"})
     assert outcome.exit_code == 0, words
     return outcome.output

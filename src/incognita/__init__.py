@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from incognita.evaluation.certify import certify as certify
     from incognita.evaluation.evaluate import BoxOptions as BoxOptions
     from incognita.evaluation.evaluate import evaluate as evaluate
+    from incognita.evaluation.rescore import rescore as rescore
     from incognita.extraction.extract import detect as detect
     from incognita.formats import load_coco as load_coco
     from incognita.methods import list_methods as list_methods
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from incognita.methods.saving import save_method as save_method
     from incognita.models.classifier import wrap_classifier as wrap_classifier
     from incognita.models.detector import wrap_detector as wrap_detector
+    from incognita.models.preprocessing import Preprocessing as Preprocessing
     from incognita.results.certificate import Certificate as Certificate
     from incognita.results.evaluation import Evaluation as Evaluation
 
@@ -41,12 +43,14 @@ __getattr__, __dir__, __all__ = attach(
         ".containers.outputs": ["ClassifierOutputs", "Head"],
         ".evaluation.certify": ["certify"],
         ".evaluation.evaluate": ["BoxOptions", "evaluate"],
+        ".evaluation.rescore": ["rescore"],
         ".extraction.extract": ["detect"],
         ".formats": ["load_coco"],
         ".methods": ["list_methods", "load_method"],
         ".methods.saving": ["load_saved_method", "save_method"],
         ".models.classifier": ["wrap_classifier"],
         ".models.detector": ["wrap_detector"],
+        ".models.preprocessing": ["Preprocessing"],
         ".results.certificate": ["Certificate"],
         ".results.evaluation": ["Evaluation"],
     },

@@ -50,7 +50,7 @@ def split_calls(text: str, separator: str = ",") -> list[str]:
 
 
 def parse_call(text: str, *, kind: str, example: str) -> Call:
-    """Parse a name with optional literal values in brackets.
+    """Parse a name, or `file.py:Name`, with optional literal values in brackets.
 
     Args:
         text: What was typed.
@@ -60,7 +60,7 @@ def parse_call(text: str, *, kind: str, example: str) -> Call:
     >>> parse_call("knn(k=10)", kind="method", example="knn(k=50)")
     Call(name='knn', arguments=[], parameters={'k': 10}, has_brackets=True)
     """
-    match = re.fullmatch(r"([\w-]+)\s*(?:\((.*)\))?", text.strip(), re.DOTALL)
+    match = re.fullmatch(r"((?:.+?\.py:)?[\w-]+)\s*(?:\((.*)\))?", text.strip(), re.DOTALL)
     if match is None:
         raise InvalidDataError(f"Expected the name of a {kind}, got {text!r:.80}. Write {example}.")
     name, brackets = match[1], match[2]

@@ -1,9 +1,12 @@
 """Registries: names and the objects they stand for, imported on first use."""
 
+import ast
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -30,7 +33,25 @@ class Registry:
         if name not in self.homes:
             raise unknown_name(self.kind, name, self.homes)
         module, _, attribute = self.homes[name].partition(":")
-        return getattr(import_module(module), attribute)
+        return _load(module, attribute, needed_by=f"The {self.kind} {name}")
+
+    def summary(self, name: str) -> str:
+        """Return the first line of the docstring behind a name.
+
+        It is read from the source, since an import may wait for torch or fail without it.
+
+        >>> Registry("number", {"half": "fractions:Fraction"}).summary("half")
+        'This class implements rational numbers.'
+        """
+        module, _, attribute = self.homes[name].partition(":")
+        source = find_spec(module)
+        assert source is not None
+        assert source.origin is not None
+        body = ast.parse(Path(source.origin).read_text(encoding="utf-8")).body
+        for node in body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
+                return (ast.get_docstring(node) or "").partition("\n")[0]
+        return ""
 
     def exports(self, **others: str) -> dict[str, list[str]]:
         """Return the attributes behind the names by module, for `attach`; `others` beside them."""
@@ -45,7 +66,10 @@ class Registry:
         return [name for name in self.homes if fnmatchcase(name, pattern)]
 
 
-def need(library: str, *, extra: str) -> ModuleType:
+TORCH = ("torch", "torchvision", "sklearn")  # what the extra `torch` installs, by import name
+
+
+def need(library: str, *, extra: str, needed_by: str = "This") -> ModuleType:
     """Import an optional library; if it is missing, raise with the install command.
 
     >>> need("math", extra="numbers").floor(2.5)
@@ -54,9 +78,23 @@ def need(library: str, *, extra: str) -> ModuleType:
     try:
         return import_module(library)
     except ImportError as error:
-        raise MissingExtraError(
-            f"{library} is needed for this and not installed: pip install 'incognita[{extra}]'."
-        ) from error
+        raise _missing(library.partition(".")[0], extra, needed_by) from error
+
+
+def _missing(library: str, extra: str, needed_by: str) -> MissingExtraError:
+    return MissingExtraError(
+        f"{needed_by} needs {library}. Install it with: pip install 'incognita[{extra}]'"
+    )
+
+
+def _load(module: str, attribute: str, *, needed_by: str, package: str | None = None) -> Any:
+    """Import an attribute of a module; raise with the install command if it needs torch."""
+    try:
+        return getattr(import_module(module, package), attribute)
+    except ModuleNotFoundError as error:
+        if error.name not in TORCH:
+            raise
+        raise _missing(error.name, "torch", needed_by) from error
 
 
 def attach(
@@ -77,7 +115,7 @@ def attach(
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(homes[name], package), name)
+        return _load(homes[name], name, needed_by=f"{package}.{name}", package=package)
 
     names = sorted(homes)  # a package may add names of its own
     return get, lambda: sorted(names), names

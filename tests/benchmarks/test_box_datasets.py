@@ -236,8 +236,9 @@ def test_images_are_found_by_their_path_or_by_its_last_part(tmp_path):
         write_image(tmp_path / name)
     names = ["a/1.png", "b/2.png", "/home/me/3.png", "C:\\pictures\\4.png", "./2.png", "5.png"]
     paths, is_there = find_files(tmp_path, names)
-    assert paths == ("a/1.png", "2.png", "3.png", "4.png", "2.png", "5.png")
-    assert is_there.tolist() == [True] * 5 + [False]
+    absolute = ("/home/me/3.png", "C:/pictures/4.png")  # of one file and no other of that name
+    assert paths == ("a/1.png", "2.png", *absolute, "2.png", "5.png")
+    assert is_there.tolist() == [True, True, False, False, True, False]
 
 
 def test_two_records_of_one_file_are_refused(folder):

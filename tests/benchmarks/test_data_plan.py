@@ -1,7 +1,7 @@
 """What a benchmark needs, and what of it is there."""
 
 import pytest
-from tests.benchmarks.image_trees import STREET, write_list, write_street
+from tests.benchmarks.image_trees import STREET, write_image, write_list, write_street
 
 from incognita.benchmarks.data_plan import Verdict, check, plan, total_megabytes, verdict
 from incognita.benchmarks.definition_files import find_definition
@@ -82,3 +82,48 @@ def test_an_overlap_is_refused_as_loading_does(tmp_path):
     path.write_text(path.read_text().replace('name = "signs/test/stop"', 'name = "animals"'))
     with pytest.raises(InvalidDataError, match="are in both set"):
         check(find_definition(path))
+
+
+def test_damaged_images_are_found_by_their_headers_and_ends(tmp_path):
+    path = write_street(tmp_path)
+    animals = sorted((tmp_path / "animals").rglob("*.*"))
+    whole = write_image(tmp_path / "whole.png", size=(64, 64)).read_bytes()
+    animals[0].write_bytes(b"")
+    animals[1].unlink()
+    animals[1].symlink_to(tmp_path / "nowhere.png")
+    animals[2].write_bytes(whole[: len(whole) // 2])
+    animals[3].write_bytes(b"no image at all")
+    row = check(find_definition(path))[2]
+    assert row.n_damaged == 4
+    for place, words in enumerate(("is empty", "a link to a file that is missing", "truncated")):
+        assert str(animals[place]) in row.damaged[place]
+        assert words in row.damaged[place]
+    assert "cannot be read as an image" in row.damaged[3]
+    assert not row.is_complete
+    assert verdict(check(find_definition(path))) is Verdict.PARTIAL
+
+
+def test_only_decoding_finds_damage_inside_a_file(tmp_path):
+    path = write_street(tmp_path)
+    image = tmp_path / "animals" / "inside.png"
+    content = bytearray(write_image(image, size=(64, 64)).read_bytes())
+    start = content.index(b"IDAT") + 8
+    content[start : start + 12] = bytes(12)
+    image.write_bytes(content)
+    assert check(find_definition(path))[2].n_damaged == 0
+    row = check(find_definition(path), deep=True)[2]
+    assert [str(image) in problem for problem in row.damaged] == [True]
+
+
+def test_a_check_reports_its_progress(tmp_path):
+    calls = []
+    check(find_definition(write_street(tmp_path)), on_progress=lambda *call: calls.append(call))
+    assert calls[-1] == ("noise", 3, 3)
+    assert ("animals", 2, 5) in calls
+
+
+def test_sets_of_damaged_images_only_cannot_be_tested(tmp_path):
+    path = write_street(tmp_path)
+    for image in (tmp_path / "signs" / "test").rglob("*.*"):
+        image.write_bytes(b"")
+    assert verdict(check(find_definition(path))) is Verdict.MISSING

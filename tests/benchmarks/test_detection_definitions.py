@@ -167,7 +167,7 @@ def test_unknown_objects_in_known_images_are_unknown_truth_and_said(tmp_path):
     write_coco(tmp_path, "test", boxes)
     benchmark = load_benchmark(path)
     assert benchmark.notes == (
-        "test: 2 of 3 images also show other classes; their 3 objects count as unknown",
+        "test: 2 of 3 images also show other classes; 3 objects there count as unknown",
     )
     assert benchmark.test.truth().is_unknown.sum() == 3
     without = 'images = "test"\nignored = ["fox", "deer"]'

@@ -128,7 +128,9 @@ def test_without_known_or_without_unknown_test_images_there_is_no_benchmark(tmp_
         (tmp_path / name).rename(tmp_path / f"{name}-away")
     with pytest.raises(MissingDataError) as caught:
         load_benchmark(path)
-    assert f"has no {lack} to test of mine/street; `incognita data plan" in str(caught.value)
+    assert f"has no {lack} to test of mine/street (nothing at {tmp_path / gone[0]}" in str(
+        caught.value
+    )
 
 
 def test_a_list_of_another_length_is_refused(tmp_path):
@@ -163,7 +165,7 @@ def test_validation_images_that_are_also_tested_are_refused(tmp_path, role, imag
     write_list(tmp_path / "v.txt", {image: label})
     with pytest.raises(InvalidDataError) as caught:
         load_benchmark(path)
-    assert "1 images of mine/street are in both set" in str(caught.value)
+    assert "1 image of mine/street is in both set" in str(caught.value)
     assert image in str(caught.value)
 
 
@@ -311,7 +313,7 @@ def test_a_limit_keeps_the_proportions_of_the_classes(tmp_path):
     again = load_benchmark(path, limit=12, seed=3)
     assert again.test.image_ids == benchmark.test.image_ids
     assert load_benchmark(path, limit=12, seed=4).test.image_ids != benchmark.test.image_ids
-    with pytest.raises(InvalidDataError, match="at least 1 image per set, got 0"):
+    with pytest.raises(InvalidDataError, match="Expected limit to be at least 1, got 0"):
         load_benchmark(path, limit=0)
 
 

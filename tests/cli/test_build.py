@@ -66,9 +66,9 @@ def test_splits_of_any_classes_make_a_benchmark_that_opens(run, tmp_path):
     assert "near mine/pets, version 2 1 ? 2" in words(done)
     assert "far mine/pets, version 2 2 ? 2" in words(done)
     assert "removed 12" in words(done)
-    assert "Next: incognita data check out/benchmark.toml" in done.stdout
-    assert "Then: incognita run out/benchmark.toml --model YOURS" in done.stdout
-    benchmark = load_benchmark("out/benchmark.toml", cache_dir=tmp_path)
+    assert "Next: incognita data check out/benchmark.toml --allow-outside" in done.stdout
+    assert "incognita run out/benchmark.toml --allow-outside --model YOURS" in done.stdout
+    benchmark = load_benchmark("out/benchmark.toml", cache_dir=tmp_path, allow_outside=True)
     assert benchmark.classes == ("cat", "dog")
     assert benchmark.unknown["near"]["near"].image_ids == ("2.jpg",)
     assert benchmark.unknown["far"]["far"].image_ids == ("1.jpg", "5.jpg")
@@ -79,7 +79,9 @@ def test_splits_of_any_classes_make_a_benchmark_that_opens(run, tmp_path):
 
 def test_the_check_command_finds_everything_that_was_built(run, tmp_path):
     run("splits", *pets(tmp_path), "--out", "out")
-    done = CliRunner().invoke(app, ["data", "check", "out/benchmark.toml"])
+    command = ["data", "check", "out/benchmark.toml"]
+    assert CliRunner().invoke(app, command).exit_code == 3
+    done = CliRunner().invoke(app, [*command, "--allow-outside"])
     assert done.exit_code == 0
     assert "complete: everything is there" in done.stdout
 

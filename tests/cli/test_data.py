@@ -95,7 +95,18 @@ def test_a_benchmark_that_cannot_run_checks_with_code_3(run, tmp_path):
     assert document["sets"][1] == {
         "set": "test", "role": "test", "expected": 6, "found": 0,
         "missing": [str(tmp_path / "signs" / "test")], "problem": None,
+        "n_damaged": 0, "damaged": [],
     }  # fmt: skip
+
+
+def test_a_damaged_image_checks_with_code_4_and_is_named(run, tmp_path):
+    path = write_street(tmp_path)
+    image = sorted((tmp_path / "animals").rglob("*.*"))[0]
+    image.write_bytes(b"")
+    done = run("check", path)
+    assert done.exit_code == 4
+    assert f"damaged: animals: {image} is empty" in done.stdout
+    assert run("check", path, "--deep").exit_code == 4
 
 
 def test_a_wrong_list_is_shown_as_a_sentence(run, tmp_path):

@@ -44,6 +44,9 @@ def test_a_pattern_that_matches_nothing_says_so(run):
     done = run("benchmarks", "x*")
     assert done.stdout == ""
     assert done.stderr == "incognita: no benchmarks match 'x*'.\n"
+    assert done.exit_code == 2
+    assert run("methods", "zzz").exit_code == 2
+    assert run("methods", "knn").exit_code == 0
 
 
 def test_methods_are_listed_with_the_first_line_about_them(run):

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 QUICK = ["--limit", "60", "--methods", "msp, energy, mds, react", "--resamples", "20"]
+RUN_OWN = ["run", "mine.toml", "--model", "net.py:build", "--preprocess", "none"]
 NETWORK = """
 import torch
 from torch import nn
@@ -100,19 +101,45 @@ def test_json_holds_every_number_and_where_it_comes_from(tmp_path):
 
 
 def test_an_own_benchmark_is_one_file_and_an_own_model_is_one_function(own):
-    done = incognita(
-        "run", "mine.toml", "--model", "net.py:build", "--methods", "msp,knn(k=5)", cwd=own
-    )
+    done = incognita(*RUN_OWN, "--methods", "msp,knn(k=5)", cwd=own)
     assert done.returncode == 0, done.stderr
     assert "mine/two v1" in done.stdout
     assert "knn(k=5)" in done.stdout
 
 
+def test_a_network_without_preprocessing_is_asked_for_it(own):
+    command = ["run", "mine.toml", "--model", "net.py:build", "--methods", "msp"]
+    done = incognita(*command, cwd=own)
+    assert done.returncode == 2
+    assert "--preprocess none if pixels between 0 and 1 are right" in " ".join(done.stderr.split())
+    (own / "mine.toml").write_text(
+        OWN + "[preprocessing]\nmean = [0.5, 0.5, 0.5]\nstd = [0.2, 0.2, 0.2]\n"
+    )
+    done = incognita(*command, cwd=own)
+    assert done.returncode == 0
+    used = "so that of mine/two is used (mean=(0.5,0.5,0.5) std=(0.2,0.2,0.2))"
+    assert used in " ".join(done.stdout.split())
+
+
 def test_a_broken_image_ends_in_exit_code_4_and_is_named(own):
     (own / "noise" / "3.png").write_bytes(b"\x89PNG broken")
-    done = incognita("run", "mine.toml", "--model", "net.py:build", "--methods", "msp", cwd=own)
+    done = incognita(*RUN_OWN, "--methods", "msp", cwd=own)
     assert done.returncode == 4
     assert "failed image: 3.png of noise" in done.stdout
+
+
+def test_a_missing_folder_ends_in_exit_code_4_and_its_path(own):
+    absent = '[[set]]\nname = "gone"\nrole = "far"\nkind = "folder"\npath = "gone"\n'
+    (own / "mine.toml").write_text(OWN + absent)
+    done = incognita(*RUN_OWN, "--methods", "msp", cwd=own)
+    assert done.returncode == 4, done.stderr
+    shown = "".join(done.stdout.split())
+    assert f"missingset:gone:{own / 'gone'}" in shown
+    assert "near" in done.stdout
+    (own / "noise").rename(own / "away")
+    done = incognita(*RUN_OWN, "--methods", "msp", cwd=own)
+    assert done.returncode == 3
+    assert f"(nothing at {own / 'noise'})" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(

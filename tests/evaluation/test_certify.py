@@ -1,8 +1,10 @@
 """The certificate as a whole: every number it must hold, against the definitions."""
 
+import dataclasses
 import inspect
 import json
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Classes, Role
 from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.evaluation.certify import N_STEPS, certify
+from incognita.metrics.measure import bootstrap_weights
 from incognita.metrics.open_set import SPLITS
 from incognita.results.result import Result
 
@@ -26,7 +29,9 @@ PUBLISHED = {
     "ap75": {"coco"},
     "map_known": {"paper", "voc07", "owod", "owdetr", "opendet", "fmiyc"},
     "unknown_ap": {"paper", "coco", "voc07", "owod", "owdetr", "opendet", "fmiyc"},
-    "unknown_precision": {"paper", "opendet", "fmiyc"},
+    "known_precision": {"owod", "owdetr", "opendet", "fmiyc"},
+    "known_recall": {"owod", "owdetr", "opendet", "fmiyc"},
+    "unknown_precision": {"paper", "owod", "owdetr", "opendet", "fmiyc"},
     "unknown_recall": {"paper", "owod", "owdetr", "opendet", "fmiyc"},
     "open_set_error": {"paper", "owod", "owdetr", "opendet", "fmiyc"},
     "normalized_open_set_error": {"paper", "fmiyc"},
@@ -54,6 +59,8 @@ def expected(scene: Scene) -> dict[tuple[str, str], float]:
         ("unknown_recall", "paper"): boxes.recall_unknown(scene, "paper", 0.5),
         ("unknown_recall", "fmiyc"): boxes.recall_unknown(scene, "fmiyc", 0.5),
         ("unknown_precision", "opendet"): boxes.precision_unknown(scene, "owod", 0.5),
+        ("unknown_precision", "owod"): boxes.precision_unknown(scene, "owod", 0.5),
+        ("unknown_precision", "owdetr"): boxes.precision_unknown(scene, "owod", 0.5),
         ("open_set_error", "paper"): openset.aose_by_objects(scene),
         ("open_set_error", "owdetr"): openset.aose_by_detections(scene, "owod"),
         ("normalized_open_set_error", "fmiyc"): openset.nose_by_detections(scene, "fmiyc"),
@@ -62,15 +69,21 @@ def expected(scene: Scene) -> dict[tuple[str, str], float]:
         ("laece", "saod"): calibration.laece(scene, "saod"),
         ("laece", "detection-calibration"): calibration.laece(scene, "detection-calibration"),
         ("laace", "paper"): calibration.laace(scene, "paper"),
+        ("d_ece", "detection-calibration"): calibration.detection_ece_of_toolbox(scene),
         ("images_without_detection", "paper"): openset.silent_images(scene),
     }
     for name, tau, convention in (("paper", 0.1, "paper"), ("saod", 0.1, "coco")):
-        mean = lrp.mean_lrp(list(lrp.class_lrps(scene, tau, convention).values()))
+        by_class = list(lrp.class_lrps(scene, tau, convention).values())
+        mean = lrp.mean_lrp(by_class, skips_all_wrong=name != "paper")
         ends = "ties" if name == "paper" else "any"
         best = lrp.class_optimal_lrps(scene, tau, ends, convention)
         numbers["lrp", name] = mean.error
         numbers["lrp_false_positive", name] = mean.false_positives
         numbers["optimal_lrp", name] = lrp.mean_lrp(list(best.values())).error
+    if any(not truth.unknown for truth in scene.truths):  # elsewhere ours are undefined
+        for name, convention in (("owod", "owod"), ("owdetr", "owod"), ("fmiyc", "fmiyc")):
+            numbers["known_precision", name] = openset.known_precision(scene, convention)
+            numbers["known_recall", name] = openset.known_recall(scene, convention)
     return numbers
 
 
@@ -119,7 +132,7 @@ def test_a_certificate_holds_every_metric_in_every_convention_that_defines_it():
 
 
 def test_intervals_hold_the_value_and_are_the_same_for_the_same_seed():
-    detections, truth = to_containers(make_scene("all at once", 2))
+    detections, truth = (repeated_images(b, 4) for b in to_containers(make_scene("all at once", 2)))
     first = certify(truth, detections, n_resamples=100, seed=5)
     again = certify(truth, detections, n_resamples=100, seed=5)
     other = certify(truth, detections, n_resamples=100, seed=6)
@@ -127,7 +140,7 @@ def test_intervals_hold_the_value_and_are_the_same_for_the_same_seed():
     assert any(not same_record(a, b) for a, b in zip(first.results, other.results, strict=True))
     bounded = [r for r in first.results if not math.isnan(r.value) and not math.isnan(r.low)]
     assert len(bounded) > 50
-    assert all(r.low <= r.high for r in bounded)
+    assert all(r.low <= r.value <= r.high for r in bounded)
 
 
 def same_record(a: Result, b: Result) -> bool:
@@ -310,6 +323,158 @@ def test_other_things_than_detections_and_truth_are_refused():
         unchecked(truth, "found.json")
     with pytest.raises(InvalidDataError, match="need files, got containers"):
         unchecked(truth, detections, known=["car"])
+
+
+def fading(n_rare: int, n_common: int = 20) -> tuple[BoxTruth, Detections]:
+    """Make one object per image, found at confidence 0.5: many of class a, few of class b."""
+    n = n_common + n_rare
+    classes = Classes(("a", "b", "deer"), (Role.KNOWN, Role.KNOWN, Role.UNKNOWN))
+    boxes = np.tile([0.0, 0.0, 9.0, 9.0], (n, 1))
+    class_ids = (np.arange(n) >= n_common).astype(int)
+    where = np.arange(n), np.arange(n + 1), boxes
+    truth = BoxTruth(*where, class_ids, classes)
+    return truth, Detections(*where, np.full(n, 0.5), class_ids, classes)
+
+
+@pytest.mark.parametrize(
+    ("metric", "convention", "value"),
+    [
+        ("map_known", "voc07", 1.0),
+        ("map_known", "owod", 1.0),
+        ("map_known", "owdetr", 1.0),
+        ("map_known", "fmiyc", 1.0),
+        ("known_recall", "owod", 1.0),
+        ("known_precision", "fmiyc", 1.0),
+        ("laece", "saod", 0.5),
+        ("laece", "paper", 0.5),
+    ],
+)
+def test_a_class_that_a_replicate_lost_is_left_out_instead_of_counting_zero(
+    metric, convention, value
+):
+    # every class by itself has this value; without class b, which a third of the replicates miss,
+    # the mean was half of it: 27.7 [7.2, 27.7]
+    truth, found = fading(1)
+    result = certify(truth, found, n_resamples=100).get(metric, convention)
+    assert result.value == pytest.approx(value)
+    assert (result.low, result.high) == pytest.approx((value, value))
+
+
+def test_a_class_without_objects_in_the_data_still_counts_as_its_convention_says():
+    truth, found = fading(0)  # class b has neither objects nor detections
+    certificate = certify(truth, found, n_resamples=100)
+    for convention, value in (("voc07", 0.5), ("fmiyc", 0.5), ("paper", 1.0)):
+        result = certificate.get("map_known", convention)
+        assert (result.value, result.low, result.high) == pytest.approx((value, value, value))
+    assert certificate.get("laece", "saod").high == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(("kind", "seed"), CASES[::4])
+def test_an_interval_contains_its_value(kind, seed):
+    detections, truth = to_containers(make_scene(kind, seed))
+    repeated = repeated_images(truth, 4), repeated_images(detections, 4)
+    results = certify(*repeated, n_resamples=60).results
+    bounded = [result for result in results if not math.isnan(result.low)]
+    assert bounded
+    assert all(result.low <= result.value <= result.high for result in bounded)
+
+
+def repeated_images(boxes: BoxTruth | Detections, n: int) -> BoxTruth | Detections:
+    """The same images n times under other ids."""
+    ids = np.arange(boxes.n_images)
+    copies = [dataclasses.replace(boxes, image_ids=ids + k * len(ids)) for k in range(n)]
+    return type(boxes).concatenate(copies)
+
+
+def test_there_is_no_interval_below_ten_images_that_contribute():
+    for n, has_interval in ((9, False), (10, True)):
+        truth, found = fading(0, n)
+        certificate = certify(truth, found, n_resamples=100)
+        result = certificate.get("ap50", "coco")
+        assert result.units == n
+        assert math.isnan(result.low) != has_interval
+        assert result.few == ("" if has_interval else " n=9")
+        assert any("so few images contribute" in note for note in certificate.notes) != has_interval
+
+
+def test_images_that_contribute_are_counted_for_each_side():
+    truth, found = fading(3)
+    certificate = certify(truth, found[np.arange(23) < 12], n_resamples=100)
+    assert certificate.get("ap50", "coco").units == 23  # images with known objects
+    assert certificate.get("laece").units == 12  # images with detections
+    assert certificate.get("unknown_recall").units is not None
+    assert certificate.get("open_set_error").units == 0
+    assert math.isnan(certificate.get("open_set_error").low)
+
+
+@pytest.mark.parametrize(
+    ("n", "has_interval", "sentence"),
+    [
+        (1, False, "There are no intervals: the number of bootstrap replicates is 1,"),
+        (9, False, "There are no intervals: the number of bootstrap replicates is 9,"),
+        (20, True, "The intervals are rough: the number of bootstrap replicates is 20."),
+        (100, True, None),
+        (0, False, None),
+    ],
+)
+def test_few_replicates_are_noted_and_one_makes_no_interval(n, has_interval, sentence):
+    certificate = certify(*fading(3), n_resamples=n)
+    assert math.isnan(certificate.get("ap50", "coco").low) != has_interval
+    notes = [note for note in certificate.notes if "replicates" in note]
+    assert [note.startswith(sentence or "") for note in notes] == [True] * (sentence is not None)
+
+
+def test_wilderness_impact_is_read_at_the_recall_that_is_asked_for():
+    # recall 0.5 after one detection, 1 after three, the second of them on an unknown object
+    scene = Scene(
+        1,
+        [found(0, at(0), 0.9, "a"), found(0, at(40), 0.8, "a"), found(0, at(20), 0.7, "a")],
+        [real(0, at(0), "a"), real(0, at(20), "a"), real(0, at(40), "deer", unknown=True)],
+        ["a"],
+    )
+    containers = to_containers(scene)[::-1]
+    for recall, value in ((0.5, 0.0), (0.8, 1 / 3), (1.0, 1 / 3)):
+        result = certify(*containers, n_resamples=0, wi_recall=recall).get(
+            "wilderness_impact", "owod"
+        )
+        assert result.value == pytest.approx(value)
+        assert result.parameters == {"recall": recall}
+        slow = openset.wilderness_impact_owod(scene, "owod", recall)
+        assert result.value == pytest.approx(slow)
+    with pytest.raises(InvalidDataError, match="Expected wi_recall above 0 and at most 1, got 0"):
+        certify(*containers, wi_recall=0.0)
+
+
+def at(x: float) -> tuple[float, float, float, float]:
+    return (x, 0.0, 10.0, 10.0)
+
+
+def test_images_without_a_box_cost_no_memory_and_still_count():
+    n = 200_000
+    classes = Classes(("car", "deer"), (Role.KNOWN, Role.UNKNOWN))
+    offsets = np.minimum(np.arange(n + 1), 30)  # one object on each of the first thirty images
+    boxes = np.tile([0.0, 0.0, 9.0, 9.0], (30, 1))
+    truth = BoxTruth(np.arange(n), offsets, boxes, np.arange(30) % 2, classes)
+    found = Detections(np.arange(1), [0, 1], boxes[:1], [0.9], [0], classes)
+    tracemalloc.start()
+    try:
+        certificate = certify(truth, found, n_resamples=100)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 40e6  # one column of weights per replicate would be 80 MB
+    silent = certificate.get("images_without_detection")
+    assert silent.value == (n - 1) / n
+    assert silent.support == {"images": n}
+    assert silent.low < silent.value <= silent.high
+
+
+def test_merging_images_without_a_box_changes_no_draw():
+    rows = np.array([0, 1, 1, 2, 1])
+    apart = bootstrap_weights(5, n_resamples=20, seed=3, keep=np.arange(5) != 3)
+    merged = bootstrap_weights(5, n_resamples=20, seed=3, keep=np.arange(5) != 3, row_of_image=rows)
+    together = np.stack([apart[rows == row].sum(axis=0) for row in range(3)])
+    assert (merged == together).all()
 
 
 def test_silent_images_and_odd_confidences_are_noted():

@@ -128,6 +128,23 @@ def test_records_say_how_many_images_stand_behind_them(sets, scores):
     assert near.low < near.value < near.high
 
 
+def test_a_side_below_ten_images_has_no_interval_and_says_how_many(sets, scores):
+    small = [replace_rows(scored, 9) if scored.name == "cats" else scored for scored in sets]
+    few = {m: {n: s[:9] if n == "cats" else s for n, s in v.items()} for m, v in scores.items()}
+    measured = measure_unknown(small, few, draw(small, n_resamples=20, seed=0))["good"]
+    records = {r.split: r for r in as_results(measured, small) if r.metric == "auroc"}
+    for split in ("near", "near/cats"):  # the mean rests on the same nine images
+        assert records[split].units == 9
+        assert records[split].few == " n=9"
+        assert np.isnan(records[split].low)
+    assert not np.isnan(records["near/dogs"].low)
+    assert len(measured["auroc", "near"]) == 1  # so that no gap is called significant
+
+
+def replace_rows(scored: ScoredSet, n: int) -> ScoredSet:
+    return scored.keep(np.arange(len(scored)) < n)
+
+
 def test_the_draw_of_a_set_does_not_depend_on_the_others(sets):
     alone = draw(sets[2:3], n_resamples=5, seed=3)["cats"]
     assert np.array_equal(alone, draw(sets, n_resamples=5, seed=3)["cats"])

@@ -94,7 +94,7 @@ def test_all_that_changes_outputs_of_a_detector_is_in_the_key_of_its_results(tmp
 
 def test_all_that_changes_outputs_of_a_classifier_is_in_the_key_of_its_results(tmp_path):
     benchmark, module = tiny_benchmark(), TinyNet()
-    one = wrap_classifier(module, class_names=tuple(benchmark.classes))
+    one = wrap_classifier(module, preprocess="none", class_names=tuple(benchmark.classes))
     other = replace(one, pixel_std=one.pixel_std / 100)
     found = [
         incognita.evaluate(each, benchmark, "odin", n_resamples=0, out=tmp_path)

@@ -313,7 +313,11 @@ def test_a_set_of_a_single_image_has_no_interval():
             result = found.get("msp").get(metric, split)
             assert not math.isnan(result.value)
             assert math.isnan(result.low)
-    assert not math.isnan(found.get("msp").get("auroc", "far/a").low)
+    assert found.get("msp").get("auroc", "near").few == " n=1"
+    units = found.get("msp").get("auroc", "far/a").units
+    assert math.isnan(found.get("msp").get("auroc", "far/a").low) == (units < 10)
+    assert any("so few images contribute" in note for note in found.notes)
+    assert any("bootstrap replicates is 20" in note for note in found.notes)
 
 
 def test_a_benchmark_may_have_mixed_sets_alone():
@@ -649,6 +653,7 @@ def test_names_that_would_be_mixed_up_are_refused():
 def test_a_search_without_held_out_boxes_is_refused_before_any_pass():
     said = refusal(benchmark=small_benchmark(unknown_validation=None), search=True)
     assert "A search needs unknown validation images" in said
+    assert 'Add a set with role = "unknown-validation" to its file' in said
 
 
 def test_methods_that_boxes_cannot_feed_are_left_out_of_all_and_refused_by_name():
@@ -699,7 +704,10 @@ def test_intervals_hold_the_value_and_the_same_seed_gives_the_same():
     again = incognita.evaluate(CellDetector(), small_benchmark(), "vim", **options)
     assert numbers(first.get("vim")) == numbers(again.get("vim"))
     other = incognita.evaluate(CellDetector(), small_benchmark(), "vim", seed=1, **options)
-    auroc, moved = (each.get("vim").get("auroc", "near") for each in (first, other))
-    assert auroc.low < auroc.value < auroc.high
-    assert moved.value == auroc.value
-    assert moved.low != auroc.low
+    ap, moved = (each.get("vim").get("ap", "known") for each in (first, other))
+    assert ap.low < ap.value < ap.high
+    assert moved.value == ap.value
+    assert moved.low != ap.low
+    auroc = first.get("vim").get("auroc", "near")  # boxes on eight of the ten unknown images
+    assert (auroc.units, auroc.few) == (8, " n=8")
+    assert math.isnan(auroc.low)

@@ -3,6 +3,7 @@
 import inspect
 import json
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -34,7 +35,9 @@ class Counter:
 
 @pytest.fixture
 def network():
-    return wrap_classifier(TinyNet(), example=torch.zeros(2, 3, 8, 8), name="tiny-net")
+    return wrap_classifier(
+        TinyNet(), preprocess="none", example=torch.zeros(2, 3, 8, 8), name="tiny-net"
+    )
 
 
 def passive_methods():
@@ -56,7 +59,7 @@ def test_every_image_goes_through_the_network_once_for_all_methods_and_grid_poin
     methods["nnguide"] = load_method("nnguide", k=5, share=0.5)
     found = incognita.evaluate(network, benchmark, methods, search=True, n_resamples=0)
     assert found.failed == {}
-    assert counter.images == n_images(benchmark)
+    assert counter.images == n_images(benchmark) + len(benchmark.test)  # its only batch, once more
     assert found.metadata["passes"] == {
         "images": n_images(benchmark),
         "forward": n_images(benchmark),
@@ -74,7 +77,7 @@ def test_odin_adds_exactly_one_forward_and_one_backward_per_scored_image(network
         "forward": 2 * n_scored,
         "backward": n_scored,
     }
-    assert counter.images == 2 * n_scored
+    assert counter.images == 2 * n_scored + len(benchmark.test)  # its only batch, once more
     assert (found.get("odin").cost.forwards, found.get("odin").cost.backwards) == (2, 1)
 
 
@@ -113,7 +116,7 @@ def test_scores_equal_those_of_the_method_on_plain_outputs(network):
 
 
 def test_a_second_run_adds_only_what_is_missing(network, tmp_path):
-    places = {"store": tmp_path / "outputs", "out": tmp_path / "results", "n_resamples": 5}
+    places = {"store": tmp_path / "outputs", "out": tmp_path / "results", "n_resamples": 10}
     first = incognita.evaluate(network, tiny_benchmark(), "msp", **places)
     counter = Counter(network.module)
     second = incognita.evaluate(network, tiny_benchmark(), "msp, energy", **places)
@@ -122,14 +125,17 @@ def test_a_second_run_adds_only_what_is_missing(network, tmp_path):
     third = incognita.evaluate(network, tiny_benchmark(), "msp, energy", **places)
     assert third.ranking() == second.ranking()
     assert third.get("energy").as_json() == second.get("energy").as_json()
-    assert third.gap_to_best("msp") == second.gap_to_best("msp")
+    gaps = [np.array(evaluation.gap_to_best("msp")) for evaluation in (third, second)]
+    assert np.array_equal(*gaps, equal_nan=True)  # tiny sets have no interval
 
 
 def test_another_seed_or_weight_is_another_result(network, tmp_path):
     places = {"store": tmp_path / "outputs", "out": tmp_path / "results", "n_resamples": 5}
     incognita.evaluate(network, tiny_benchmark(), "msp", **places)
     incognita.evaluate(network, tiny_benchmark(), "msp", seed=1, **places)
-    other = wrap_classifier(TinyNet(seed=1), example=torch.zeros(2, 3, 8, 8), name="tiny-net")
+    other = wrap_classifier(
+        TinyNet(seed=1), preprocess="none", example=torch.zeros(2, 3, 8, 8), name="tiny-net"
+    )
     incognita.evaluate(other, tiny_benchmark(), "msp", **places)
     assert len(list((tmp_path / "results").rglob("*.json"))) == 3
 
@@ -176,7 +182,7 @@ def test_a_broken_image_is_recorded_and_the_rest_goes_on(network):
 
 
 def test_several_networks_are_an_ensemble(network):
-    other = wrap_classifier(TinyNet(seed=5), example=torch.zeros(2, 3, 8, 8))
+    other = wrap_classifier(TinyNet(seed=5), preprocess="none", example=torch.zeros(2, 3, 8, 8))
     found = incognita.evaluate([network, other], tiny_benchmark(), "ensemble, msp", n_resamples=0)
     batch = torch.stack([network.preprocess(image) for image in tiny_benchmark().test.images])
     with torch.inference_mode():
@@ -199,7 +205,7 @@ class Cosine(nn.Module):
 
 
 def test_a_model_without_a_linear_head_runs_what_still_works():
-    network = wrap_classifier(Cosine(), example=torch.zeros(2, 3, 8, 8))
+    network = wrap_classifier(Cosine(), preprocess="none", example=torch.zeros(2, 3, 8, 8))
     found = incognita.evaluate(network, tiny_benchmark(), "all", n_resamples=0)
     assert {"msp", "energy", "odin"} <= set(found.methods)
     assert "knn" in found.skipped
@@ -260,7 +266,7 @@ def test_the_full_spectrum_setting_counts_shifted_images_as_known(network):
 
 
 def test_a_plain_module_is_wrapped(monkeypatch):
-    found = incognita.evaluate(TinyNet(), tiny_benchmark(), "msp", n_resamples=0)
+    found = incognita.evaluate(TinyNet(), tiny_benchmark(), "msp", preprocess="none", n_resamples=0)
     assert found.get("msp").get("accuracy", "known").support == {"images": 60}
 
 
@@ -318,7 +324,7 @@ class Root(TinyNet):
 
 
 def test_an_image_that_only_a_probe_breaks_leaves_other_results_usable(tmp_path):
-    network = wrap_classifier(Root(), example=torch.ones(2, 3, 8, 8))
+    network = wrap_classifier(Root(), preprocess="none", example=torch.ones(2, 3, 8, 8))
     benchmark = tiny_benchmark()
     benchmark.test.images[:, 0, 0, 0] = np.maximum(benchmark.test.images[:, 0, 0, 0], 1)
     for part in (benchmark.unknown["near"]["a"], benchmark.unknown["near"]["b"],
@@ -370,7 +376,10 @@ def test_where_every_method_fails_no_test_image_is_looked_at(network):
 
 def test_classes_in_another_order_are_refused():
     swapped = wrap_classifier(
-        TinyNet(), example=torch.zeros(2, 3, 8, 8), class_names=("green", "red", "blue")
+        TinyNet(),
+        preprocess="none",
+        example=torch.zeros(2, 3, 8, 8),
+        class_names=("green", "red", "blue"),
     )
     with pytest.raises(InvalidDataError, match="another order: number 0 is 'green' in the model"):
         incognita.evaluate(swapped, tiny_benchmark(), "msp")
@@ -446,6 +455,163 @@ def test_scores_of_the_wrong_kind_name_the_method(network):
     methods = {"lists": Lists(), "tables": Tables(), "msp": "msp"}
     found = incognita.evaluate(network, tiny_benchmark(), methods, n_resamples=0)
     assert list(found.methods) == ["msp"]
-    assert "Expected a tensor of 60 scores of lists for test" in found.failed["lists"]
-    assert "got [60, 3]. Return one number per row" in found.failed["tables"]
+    assert found.failed["lists"] == (
+        "Expected a tensor of 60 scores from score_rows of Lists, got list. Return a torch tensor "
+        "with one number per row."
+    )
+    assert "got shape [60, 3]. Return a torch tensor" in found.failed["tables"]
     assert "failed: tables: Expected a tensor" in " ".join(str(found).split())
+
+
+def test_a_method_of_a_file_is_computed_again_once_the_file_is_edited(network, tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(
+        "from dataclasses import dataclass\n"
+        "from incognita.methods import Method\n"
+        "SCALES = {'a': 1.0}\n"
+        "@dataclass(eq=False)\n"
+        "class Scaled(Method):\n"
+        "    k: int = 1\n"
+        "    def score_rows(self, rows):\n"
+        "        return -self.k * SCALES['a'] * rows.logits.double().amax(dim=1)\n"
+    )
+    name = f"{path}:Scaled(k=3)"
+
+    def scores():
+        found = incognita.evaluate(
+            network,
+            tiny_benchmark(),
+            f"{name}, msp, react+{path}:Scaled",
+            out=tmp_path / "out",
+            n_resamples=0,
+        )
+        assert found.failed == {}
+        return found, found.scores[name]["test"]
+
+    first, before = scores()
+    again, same = scores()
+    assert again.get(name).provenance["finished"] == first.get(name).provenance["finished"]
+    path.write_text(path.read_text().replace("1.0}", "2.0}  # edited"))
+    _, after = scores()
+    np.testing.assert_array_equal(same, before)
+    np.testing.assert_array_equal(after, 2 * before)
+    assert len(list((tmp_path / "out").rglob("*Scaled*.json"))) == 4
+    assert len(list((tmp_path / "out").rglob("msp*.json"))) == 1
+
+
+def test_a_note_says_that_k_exceeds_the_images_of_a_class(network, tmp_path):
+    for _ in range(2):  # computed, then stored
+        found = incognita.evaluate(
+            network, tiny_benchmark(), "knn(k=60), msp", out=tmp_path, n_resamples=0
+        )
+        (note,) = [note for note in found.notes if "exceeds" in note]
+        assert note.startswith("KNN: k = 60 exceeds the known rows of the smallest class, ")
+        assert note in found.get("knn(k=60)").notes
+        assert note not in found.get("msp").notes
+        assert note in " ".join(str(found).split())
+
+
+def test_scores_that_are_no_tensor_are_a_reason_in_a_search_too(network):
+    @dataclass(eq=False)
+    class Listing(Method):
+        as_list: bool = False
+        search_space: ClassVar = {"as_list": (False, True)}
+
+        def score_rows(self, rows):
+            scores = rows.logits.double().amax(dim=1)
+            return scores.tolist() if self.as_list else scores
+
+    found = incognita.evaluate(
+        network, tiny_benchmark(), {"own": Listing()}, search=True, n_resamples=0
+    )
+    point = found.get("own (tuned)").search.curve[1]
+    assert point.reason.startswith("Expected a tensor of 40 scores from score_rows of Listing")
+
+
+def test_a_name_changes_no_number_and_stored_results_are_found_under_any(network, tmp_path):
+    options = {"n_resamples": 0, "store": tmp_path / "outputs", "out": tmp_path / "results"}
+    first = incognita.evaluate(network, tiny_benchmark(), "msp", name="Ours", **options)
+    again = incognita.evaluate(network, tiny_benchmark(), "msp", name="Theirs", **options)
+    assert ": Ours, accuracy" in first.headline()
+    assert ": Theirs, accuracy" in again.headline()
+    assert again.metadata["passes"]["images"] == 0
+    assert again.records() == first.records()
+    assert first.get("msp").provenance["name"] == "Ours"
+    assert "name" not in first.get("msp").identity
+
+
+# preprocessing --------------------------------------------------------------------------------
+
+TABLE = {"resize": 8, "crop": 8, "mean": [0.5, 0.4, 0.3], "std": [0.25, 0.5, 0.125]}
+WRAPS = [
+    pytest.param(lambda network: network, id="bare"),
+    pytest.param(incognita.wrap_classifier, id="wrapped"),
+]
+PER_CHANNEL = incognita.Preprocessing(8, 8, (0.5, 0.4, 0.3), (0.25, 0.5, 0.125))
+
+
+def logits_after(preprocess, network):
+    with torch.no_grad():
+        return network(torch.stack([preprocess(image) for image in tiny_benchmark().test.images]))
+
+
+def energy(model, benchmark=None, **options):
+    return incognita.evaluate(
+        model, benchmark or tiny_benchmark(), "energy", n_resamples=0, **options
+    )
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_a_network_of_unknown_preprocessing_is_refused_with_the_ways_to_state_it(wrap):
+    with pytest.raises(InvalidDataError) as refusal:
+        energy(wrap(TinyNet()))
+    for way in ("--preprocess", "incognita.Preprocessing", "pretrained_cfg", "[preprocessing]"):
+        assert way in str(refusal.value)
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_the_preprocessing_of_the_benchmark_is_used_and_said(wrap):
+    benchmark = tiny_benchmark(metadata={"preprocessing": TABLE})
+    found, network = energy(wrap(TinyNet()), benchmark), TinyNet().eval()
+    expected = -logits_after(PER_CHANNEL, network).logsumexp(dim=1)
+    np.testing.assert_allclose(found.scores["energy"]["test"], expected, rtol=1e-5)
+    assert f"so that of tiny is used ({PER_CHANNEL})" in " ".join(found.notes)
+    assert found.get("energy").identity["networks"][0]["preprocessing"] == repr(PER_CHANNEL)
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("stated", [PER_CHANNEL, str(PER_CHANNEL)], ids=["object", "text"])
+def test_stated_preprocessing_comes_first(wrap, stated):
+    other = TABLE | {"mean": [0.0, 0.0, 0.0]}
+    benchmark = tiny_benchmark(metadata={"preprocessing": other})
+    found = energy(wrap(TinyNet()), benchmark, preprocess=stated)
+    expected = -logits_after(PER_CHANNEL, TinyNet().eval()).logsumexp(dim=1)
+    np.testing.assert_allclose(found.scores["energy"]["test"], expected, rtol=1e-5)
+    assert not any("preprocessing of" in note for note in found.notes)
+    assert not any("states no preprocessing" in note for note in found.notes)
+    with pytest.raises(InvalidDataError, match="TinyNet has its own preprocessing"):
+        energy(wrap_classifier(TinyNet(), preprocess="none"), preprocess=stated)
+
+
+def test_a_timm_network_brings_its_preprocessing_and_a_note_says_so():
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    network = timm.create_model("test_resnet", pretrained=False, num_classes=3).eval()
+    found = energy(network, tiny_benchmark(metadata={"preprocessing": TABLE}))
+    (note,) = [note for note in found.notes if "preprocessing of" in note]
+    assert "is that of its pretrained_cfg (size=" in note
+    assert "fine-tuned network keeps the old one" in note
+    assert "crop=160" in found.get("energy").identity["networks"][0]["preprocessing"]
+
+
+def test_images_that_cannot_be_one_batch_stop_the_run_and_blame_the_preprocessing():
+    test = pictures("test", 9, seed=3, classes=3)
+    images = [*test.images[:8], test.images[8][:6]]
+    benchmark = tiny_benchmark(test=replace(test, images=images))
+    with pytest.raises(InvalidDataError, match=r"different shapes, \[3, 8, 8\] for test/0 and"):
+        energy(TinyNet(), benchmark, preprocess="none")
+
+
+def test_preprocess_for_a_detection_benchmark_is_refused():
+    with pytest.raises(InvalidDataError, match="`preprocess` needs a benchmark for classifiers"):
+        incognita.evaluate(None, "terra/detection", "msp", preprocess="none", limit=2)

@@ -187,7 +187,7 @@ def test_a_category_id_may_need_all_64_bits(tmp_path: Path) -> None:
 def test_a_missing_file_is_answered_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match=r"There is no class map at .*none\.toml; give the"):
         load_class_map(tmp_path / "none.toml")
-    with pytest.raises(MissingDataError, match="There is no class map at"):
+    with pytest.raises(InvalidDataError, match="is a folder, but a file is expected"):
         load_class_map(tmp_path)
 
 

@@ -243,3 +243,61 @@ def test_presence_is_told_for_each_path(tmp_path):
 def test_repeated_ids_are_refused(tmp_path):
     with pytest.raises(InvalidDataError, match="appears 2 times in three"):
         FileDataset("three", tmp_path, ("a.png", "a.png"))
+
+
+def test_only_named_formats_are_opened_whatever_the_suffix(tmp_path, monkeypatch):
+    import subprocess
+
+    def run(*_: object, **__: object) -> None:
+        raise AssertionError("an image must not start another program")
+
+    monkeypatch.setattr(subprocess, "check_call", run)
+    monkeypatch.setattr(subprocess, "Popen", run)
+    path = tmp_path / "a.png"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\nshowpage\n")
+    with pytest.raises(InvalidDataError, match=r"not in one of the formats JPEG, PNG, GIF"):
+        load_image(path)
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "gif", "bmp", "webp", "tif", "ppm", "pgm"])
+def test_every_named_format_is_read_as_pillow_reads_it(tmp_path, suffix):
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 7, 3), dtype=np.uint8)
+    image = Image.fromarray(pixels).convert("L" if suffix == "pgm" else "RGB")
+    path = tmp_path / f"a.{suffix}"
+    image.save(path)
+    with Image.open(path) as theirs:
+        assert np.array_equal(load_image(path), np.asarray(theirs.convert("RGB")))
+
+
+@pytest.mark.parametrize(("side", "is_read"), [(13_000, True), (13_400, False)])
+def test_an_image_of_too_many_pixels_is_an_error_and_no_warning(tmp_path, side, is_read):
+    import struct
+    import zlib
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        check = zlib.crc32(kind + content)
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", check)
+
+    header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
+    path = tmp_path / "bomb.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"x"))
+    reason = "broken|truncated|unrecognized" if is_read else "it has 13,400 x 13,400 pixels, but at"
+    with pytest.raises(InvalidDataError, match=reason):  # a warning would be an error here
+        load_image(path)
+
+
+def test_a_pipe_is_neither_read_nor_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "0.png")
+    dataset = FileDataset("one", tmp_path, ("0.png",))
+    with pytest.raises(InvalidDataError, match="is a pipe or device"):
+        dataset.load(0)
+    assert len(dataset.fingerprint()) == 64
+
+
+def test_a_name_that_is_not_utf8_is_read_and_hashed(tmp_path):
+    name = os.fsdecode(b"caf\xe9.png")
+    write_image(tmp_path / "1.png", 7).rename(tmp_path / name)
+    assert list_files(tmp_path).images == (name,)
+    dataset = FileDataset("one", tmp_path, (name,), cache_dir=tmp_path / "cache")
+    assert dataset.load(0)[0, 0].tolist() == [7, 10, 20]
+    assert dataset.fingerprint() == dataset.fingerprint()

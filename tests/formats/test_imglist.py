@@ -37,9 +37,10 @@ def test_a_path_is_given_in_its_shortest_form(tmp_path):
     ("lines", "sentence"),
     [
         (['a.png { "group_label": 0 ,"class_label": 0 }'], "line 1 holds labels in braces"),
-        (["a.png 0", "b.png"], "line 2 is 'b.png'; expected a path, a blank and the number"),
-        (["a.png zero"], "line 1 is 'a.png zero'; expected a path"),
-        (["7"], "line 1 is '7'; expected a path"),
+        (["a.png 0", "b.png"], "line 2 is not a path, a blank and the number of a class"),
+        (["a.png zero"], "line 1 is not a path, a blank"),
+        (["7"], "line 1 is not a path, a blank"),
+        (["a.png 1000000000000000000000000000000"], "line 1 is not a path, a blank"),
         (["/etc/passwd 0"], "'/etc/passwd', which leads out of the image folder"),
         (["a/../../b.png 0"], "leads out of the image folder"),
         (["C:/b.png 0"], "leads out of the image folder"),

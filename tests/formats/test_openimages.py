@@ -123,7 +123,7 @@ def test_a_wrong_file_of_boxes_is_answered_with_a_sentence(tmp_path, text, sente
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("/m/0cat\n", "classes.csv: class 1 is '/m/0cat', but a label and a name are expected"),
+        ("/m/0cat\n", "classes.csv: class 1 has 1 fields, but a label and a name are expected"),
         (
             "/m/1,Cat\n/m/2,Cat\n",
             "classes.csv: class 1 has 'Cat' as name, as class 0 has; keep one",
@@ -155,11 +155,11 @@ def test_sizes_come_from_a_file_or_from_images(tmp_path):
     [
         ("a,1,2\n", "sizes.csv must begin with the line: id,width,height"),
         ("id,width,height\na,1\n",
-         "sizes.csv: line 2 is 'a,1', but an id and two whole numbers above zero are expected."),
-        ("id,width,height\na,0,2\n", "sizes.csv: line 2 is 'a,0,2', but an id"),
+         "sizes.csv: line 2 does not hold an id and two whole numbers from 1 to 1,000,000"),
+        ("id,width,height\na,0,2\n", "sizes.csv: line 2 does not hold an id"),
         ("id,width,height\na,3,2\na,3,2\na,2,3\n", "sizes.csv: line 4 gives 'a' the size 2 x 3, an "
          "earlier line 3 x 2; keep the right one."),
-        ("id,width,height\na,1.5,2\n", "sizes.csv: line 2 is 'a,1.5,2', but an id"),
+        ("id,width,height\na,1.5,2\n", "sizes.csv: line 2 does not hold an id"),
     ],
 )  # fmt: skip
 def test_wrong_sizes_are_answered_with_a_sentence(tmp_path, text, sentence):

@@ -1,14 +1,17 @@
 """KNN, NNGuide and Relation, and the exact search behind them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from sklearn.neighbors import NearestNeighbors
-from tests.methods.toys import Toy
+from tests.methods.toys import Toy, of_heads
 from tests.oracles import neighbor_methods as oracle
 
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
+from incognita.methods import PerHead, ReAct
 from incognita.methods.knn import KNN, NNGuide, Relation
 from incognita.methods.numerics import neighbor_search
 from incognita.methods.numerics.neighbor_search import (
@@ -387,3 +390,30 @@ def test_relation_takes_wide_features_of_any_float_type(dtype):
     scores = Relation().fit(rows[0]).score(rows[1])
     kept = torch.where(expected > 0.03, expected, 0.0).sum(dim=1)
     torch.testing.assert_close(scores, -kept, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(("k", "is_noted"), [(5, False), (6, True)])
+def test_a_k_above_the_rows_of_a_class_is_noted(k, is_noted):
+    known = Toy().outputs(21)  # 4 classes, the last with 5 rows
+    note = (
+        f"KNN: k = {k} exceeds the known rows of the smallest class, 5: not all k neighbors can be "
+        f"of that class"
+    )
+    expected = [note] if is_noted else []
+    assert KNN(k=k).fit(known).notes_on(known) == expected
+    assert ReAct(scorer=KNN(k=k)).fit(known).notes_on(known) == expected
+    heads = of_heads(known, 1)
+    per_head = PerHead(scorer=KNN(k=k)).fit(heads).notes_on(heads)
+    assert per_head == [f"head 0: {note}" for note in expected]
+    assert KNN(k=k).fit(known).notes_on(replace(known, labels=None)) == []
+
+
+def test_a_bank_of_only_k_rows_is_noted():
+    known = Toy().outputs(40)
+    fitted = NNGuide(k=9, share=0.2).fit(known)
+    assert fitted.notes_on(known) == [
+        "NNGuide: k = 9 exceeds its share of known rows, 8 of 40: the bank has k rows, and all of "
+        "them are neighbors"
+    ]
+    assert len(fitted.bank_) == 9
+    assert NNGuide(k=8, share=0.2).fit(known).notes_on(known) == []

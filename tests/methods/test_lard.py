@@ -270,3 +270,10 @@ def test_a_variant_that_does_not_exist_is_refused():
 
 def test_validation_classes_are_not_asked_for_where_nothing_is_chosen(known, validation):
     LaRD(variant="mahalanobis", n_components=2).fit(known, replace(validation, labels=None))
+
+
+def test_a_k_above_the_rows_of_a_class_is_noted():
+    known = boxes(60, seed=1)
+    (note,) = LaRD(variant="knn", k=11).fit(known).notes_on(known)
+    assert note.startswith("KNN: k = 11 exceeds the known rows of the smallest class, 10")
+    assert LaRD(variant="knn", k=10).fit(known).notes_on(known) == []

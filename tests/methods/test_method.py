@@ -11,7 +11,7 @@ import incognita.methods
 from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
 from incognita.extraction.extra_outputs import InputStep
-from incognita.methods import METHODS, Method, Rows, list_methods, load_method, parse_method
+from incognita.methods import METHODS, Method, ReAct, Rows, list_methods, load_method, parse_method
 
 TOY = Toy()
 
@@ -106,3 +106,31 @@ def test_text_with_parameters_makes_methods():
     assert (method.percentile, method.scorer.k) == (95, 10)
     with pytest.raises(InvalidDataError, match="Expected parameters of knn by name, got 10"):
         parse_method("knn(10)")
+
+
+@pytest.mark.parametrize(
+    ("returned", "got"),
+    [
+        (lambda logits: logits.amax(dim=1).numpy(), "ndarray"),
+        (lambda logits: logits.amax(dim=1).tolist(), "list"),
+        (lambda logits: None, "NoneType"),
+        (lambda logits: 0.5, "float"),
+        (lambda logits: logits, "shape [6, 4]"),
+        (lambda logits: logits.amax(dim=1)[1:], "shape [5]"),
+        (lambda logits: logits.amax(dim=1) * 1j, "complex numbers"),
+    ],
+)
+def test_anything_but_one_number_per_row_is_one_sentence(returned, got):
+    @dataclass(eq=False)
+    class Own(Method):
+        def score_rows(self, rows):
+            return returned(rows.logits)
+
+    outputs = TOY.outputs(6)
+    sentence = (
+        f"Expected a tensor of 6 scores from score_rows of Own, got {got}. Return a torch tensor "
+        f"with one number per row."
+    )
+    for method in (Own(), ReAct(scorer=Own())):
+        with pytest.raises(InvalidDataError, match=f"^{re.escape(sentence)}$"):
+            method.fit(outputs).score(outputs)

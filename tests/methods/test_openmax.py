@@ -215,3 +215,13 @@ def test_parameters_that_make_no_sense_are_refused(changes):
 def test_known_rows_without_labels_are_refused():
     with pytest.raises(InvalidDataError, match="OpenMax needs labels, but the outputs have none"):
         OpenMax().fit(UNKNOWN)
+
+
+def test_a_tail_above_the_correct_rows_of_a_class_is_noted():
+    n_correct = (KNOWN.logits.argmax(dim=1) == KNOWN.labels).long()
+    fewest = int(torch.zeros(5).long().index_add(0, KNOWN.labels, n_correct).min())
+    assert OpenMax(tail=fewest).fit(KNOWN).notes_on(KNOWN) == []
+    assert OpenMax(tail=fewest + 1).fit(KNOWN).notes_on(KNOWN) == [
+        f"OpenMax: its tail of {fewest + 1} exceeds the correct known rows of the smallest class, "
+        f"{fewest}: the tail is then the whole class"
+    ]

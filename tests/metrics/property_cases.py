@@ -44,6 +44,8 @@ TRAITS = {
     **dict.fromkeys(("ap_small", "ap_medium", "ap_large"), RANKED | Trait.SIZED),
     **dict.fromkeys(("ar_small", "ar_medium", "ar_large"), RANKED | Trait.SIZED),
     **dict.fromkeys(("unknown_precision", "images_without_detection"), SHARES),
+    "known_precision": SHARES,
+    "known_recall": RANKED,
     "unknown_objects_without_detection": SHARES,
     **dict.fromkeys(("lrp", "lrp_localization", "optimal_lrp"), SHARES),
     **dict.fromkeys(("lrp_false_positive", "lrp_false_negative"), SHARES),

@@ -14,8 +14,10 @@ from incognita.errors import InvalidDataError
 from incognita.metrics import conventions
 from incognita.metrics.matching import match
 from incognita.metrics.measure import (
+    MetricValue,
     bootstrap_weights,
     interval,
+    interval_of,
     paired_difference,
 )
 from incognita.metrics.open_set import unknown_recall
@@ -106,8 +108,46 @@ def test_a_paired_difference_is_narrower_than_the_unpaired_one():
 
 
 def test_a_method_compared_with_itself_cannot_be_told_apart():
-    values = np.array([0.7, 0.6, 0.8])
+    values = np.linspace(0.6, 0.8, 11)
     assert paired_difference(values, values) == (0.0, 0.0, 0.0, 0.5)
+    few = paired_difference(values[:10], values[:10])  # nine replicates make no interval
+    assert (few.value, few.share_above) == (0.0, 0.5)
+    assert math.isnan(few.low)
+    assert math.isnan(few.high)
+
+
+def valued(value: float, low: float, high: float, **options: object) -> MetricValue:
+    """A value with replicates evenly from low to high."""
+    return MetricValue(np.array([value, *np.linspace(low, high, 101)]), {}, **options)
+
+
+def test_an_interval_that_misses_its_value_is_moved_by_the_bias():
+    # 11.7 [6.3, 11.2]: the percentiles of these replicates end below the value
+    value = valued(0.117, 0.06, 0.115)
+    plain = interval(value.values[1:])
+    assert plain.high < 0.117
+    bounds = interval_of(value)
+    assert bounds.low < 0.117 < bounds.high
+    assert bounds.high - bounds.low == pytest.approx(plain.high - plain.low)
+    assert bounds.low + bounds.high == pytest.approx(2 * 0.117)  # the median moves to the value
+    untouched = valued(0.1, 0.06, 0.115)
+    assert interval_of(untouched) == interval(untouched.values[1:])
+
+
+def test_a_moved_interval_does_not_leave_the_range_of_a_share():
+    assert interval_of(valued(0.001, 0.01, 0.2)).low == 0.0
+    assert interval_of(valued(0.999, 0.8, 0.99)).high == 1.0
+    assert interval_of(valued(5.0, 8.0, 40.0)).low == 0.0  # a count
+    assert interval_of(valued(-0.1, 0.1, 0.5)).low < -0.1  # neither
+
+
+def test_too_few_images_or_replicates_have_no_interval():
+    assert math.isnan(interval_of(valued(0.5, 0.4, 0.6, units=9)).low)
+    assert interval_of(valued(0.5, 0.4, 0.6, units=10)).low < 0.5
+    assert interval_of(valued(0.5, 0.4, 0.6)).low < 0.5  # not counted
+    for n, has_interval in ((1, False), (9, False), (10, True)):
+        replicates = MetricValue(np.full(1 + n, 0.5), {}, units=50)
+        assert math.isnan(interval_of(replicates).low) != has_interval
 
 
 def test_wrong_input_is_refused():

@@ -212,6 +212,18 @@ def test_confidences_that_agree_to_three_decimals_keep_the_order_of_the_file(con
     assert area_of_a(scene, convention) == expected
 
 
+def test_truth_of_voc_files_is_not_converted_again():
+    # 1.1 "GT": VOC's XML counts whole pixels from 1, both ends inside. The object has the pixels 1
+    # to 10; a detection of these pixels is 0 to 10 in continuous numbers, written as 1 to 10.
+    truths, detections = [real(0, (1, 1, 9, 9), "a")], [found(0, (0, 0, 10, 10), 0.9, "a")]
+    containers = to_containers(Scene(1, detections, truths, ["a"]))
+    assert match(*containers, convention=get_matching("owod-xml")).iou.tolist() == [1.0]
+    # as the converters treat truth in COCO's format: pixels 2 to 11
+    assert match(*containers, convention=get_matching("owod")).iou.tolist() == [
+        pytest.approx(81 / 119)
+    ]
+
+
 @pytest.mark.parametrize("convention", ["paper", "coco", "voc", "owod", "fmiyc"])
 def test_equal_confidences_keep_the_order_of_the_images_and_of_the_file(convention):
     # Row "order": stable mergesort on -score. Both images have an object; the sequence is right

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from tests.oracles import openset
 from tests.oracles.scenes import UNKNOWN, Detection, Scene, Truth, found, real, to_containers
 
 from incognita.evaluation.certify import Certificate, certify
@@ -114,6 +115,65 @@ def test_difficult_unknown_objects_are_not_asked_for_in_owod():
     certificate = certified([found(0, at(0), 0.9, UNKNOWN)], truths)
     recalls = {name: certificate.get("unknown_recall", name).value for name in ("paper", *CODES)}
     assert recalls == {"paper": 1.0, "owod": 1.0, "owdetr": 1.0, "opendet": 1.0, "fmiyc": 0.5}
+
+
+def test_wilderness_impact_of_fmiyc_keeps_the_places_of_images_without_annotation():
+    # class a has no true positive, so its recall is nearest to 0.8 at its first place: a detection
+    # on the image without annotation, which counts neither as right nor as wrong. Class b: one
+    # true positive, then one detection on the unknown object beyond it.
+    detections = [
+        found(1, FAR, 0.9, "a"), found(0, FAR, 0.8, "a"),
+        found(0, at(0), 0.7, "b"), found(0, at(40), 0.6, "b"),
+    ]  # fmt: skip
+    truths = [real(0, at(20), "a"), real(0, at(0), "b"), real(0, at(40), "deer", unknown=True)]
+    certificate = certified(detections, truths, "ab", n_images=2)
+    # places: a at 0 detections, b at 1; no open-set error among them
+    scene = Scene(2, detections, truths, ["a", "b"])
+    assert openset.wilderness_impact_owod(scene, "fmiyc") == 0.0
+    assert certificate.get("wilderness_impact", "fmiyc").value == 0.0
+    # of recall 0.8 without any true positive of b: read where both lists begin
+    wrong = [detections[0], detections[1], found(0, at(40), 0.6, "b")]
+    certificate = certified(wrong, truths, "ab", n_images=2)
+    # one open-set error over 0 + 1 detections; without the first place it was 1 / 2
+    assert certificate.get("wilderness_impact", "fmiyc").value == 1.0
+    assert certificate.get("wilderness_impact", "owod").value == 0.5
+
+
+def test_map_of_owod_is_nan_for_a_class_with_only_difficult_objects():
+    # class b has one difficult object and a detection of it, which counts as nothing; the code
+    # divides 0 by its 0 objects
+    detections = [found(0, at(0), 0.9, "a"), found(0, at(20), 0.8, "b")]
+    truths = [real(0, at(0), "a"), real(0, at(20), "b", difficult=True)]
+    certificate = certified(detections, truths, "ab")
+    for convention in ("owod", "opendet"):
+        known = certificate.get("map_known", convention)
+        assert math.isnan(known.value)
+        assert known.reason.startswith("a known class has detections but no object")
+        assert math.isnan(certificate.get("known_recall", convention).value)
+    assert certificate.get("map_known", "owdetr").value == 0.5
+    alone = certified(detections[:1], truths, "ab")  # without detections it counts 0
+    assert alone.get("map_known", "owod").value == 0.5
+
+
+def test_precision_and_recall_of_the_known_are_means_over_classes_of_all_detections():
+    # a: 1 of 2 objects by 1 of 3 detections; b: no detection; owod counts b as 0
+    detections = [found(0, at(0), 0.9, "a"), found(0, FAR, 0.8, "a"), found(0, FAR, 0.7, "a")]
+    truths = [real(0, at(0), "a"), real(0, at(20), "a"), real(0, at(40), "b")]
+    certificate = certified(detections, truths, "ab")
+    for code in CODES:
+        assert certificate.get("known_precision", code).value == pytest.approx((1 / 3 + 0) / 2)
+        assert certificate.get("known_recall", code).value == pytest.approx((1 / 2 + 0) / 2)
+    # without objects of a, its detections make recall 0 / 0 in the family of OWOD, 0 in FMIYC
+    certificate = certified(detections, truths[2:], "ab")
+    assert math.isnan(certificate.get("known_recall", "owod").value)
+    assert certificate.get("known_recall", "fmiyc").value == 0.0
+
+
+def test_unknown_precision_is_printed_by_owod_and_owdetr_too():
+    detections = [found(0, at(0), 0.9, UNKNOWN), found(0, FAR, 0.8, UNKNOWN)]
+    certificate = certified(detections, [real(0, at(0), "deer", unknown=True)])
+    for code in CODES:
+        assert certificate.get("unknown_precision", code).value == 0.5
 
 
 def test_unknown_precision_of_fmiyc_does_not_see_images_without_annotation():

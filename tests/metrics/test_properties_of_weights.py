@@ -158,9 +158,11 @@ def test_images_that_are_all_alike_leave_nothing_uncertain(seed):
     # copies of a detection, depends on which copies were drawn.
     scene = untied_scene(seed)
     busiest = max(range(scene.n_images), key=lambda i: sum(t.image == i for t in scene.truths))
-    alike = repeat_images(restrict(scene, [busiest]), np.array([5]))
-    for key, result in certified(alike, n_resamples=20).items():
-        if key[0] == "wilderness_impact" or math.isnan(result.value):
+    alike = repeat_images(restrict(scene, [busiest]), np.array([12]))
+    results = certified(alike, n_resamples=20)
+    assert sum(not math.isnan(result.low) for result in results.values()) > 50
+    for key, result in results.items():
+        if key[0] == "wilderness_impact" or math.isnan(result.low):  # no image contributes
             continue
         bounds = (result.low, result.high)
         assert bounds == pytest.approx((result.value, result.value), abs=1e-12), key
@@ -177,15 +179,15 @@ def test_replicates_do_not_change_the_last_bit_of_the_value_itself(seed):
 
 def test_an_interval_of_a_split_is_drawn_from_its_own_images():
     # Known-only images are all alike, unknown-only images are not: no interval of the first moves.
-    truths = [real(i, (0, 0, 10, 10), "a") for i in range(4)]
-    truths += [real(i, (0, 0, 10, 10), "unknown") for i in range(4, 8)]
-    detections = [found(i, (0, 0, 10, 10), 0.9, "a") for i in (0, 1, 2, 3, 5)]
-    results = certified(Scene(8, detections, truths, ["a"]), n_resamples=50)
+    truths = [real(i, (0, 0, 10, 10), "a") for i in range(12)]
+    truths += [real(i, (0, 0, 10, 10), "unknown") for i in range(12, 24)]
+    detections = [found(i, (0, 0, 10, 10), 0.9, "a") for i in (*range(12), 15, 16, 17)]
+    results = certified(Scene(24, detections, truths, ["a"]), n_resamples=50)
     known = results["lrp", "paper", "known-only"]
     assert (known.low, known.value, known.high) == (0.0, 0.0, 0.0)
     mistaken = results["normalized_open_set_error", "paper", "unknown-only"]
-    assert (mistaken.low, mistaken.value) == (0.0, 0.25)
-    assert mistaken.high > 0.25
+    assert mistaken.value == 0.25
+    assert mistaken.low < 0.25 < mistaken.high
 
 
 # --- ranking metrics ------------------------------------------------------------------------------

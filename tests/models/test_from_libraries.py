@@ -8,11 +8,13 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from tests.evaluation.worlds import tiny_benchmark
 from tests.models.networks import seeded
 from torch import nn
 from torch.nn import functional
 from torchvision import models
 
+import incognita
 from incognita.containers.outputs import Head
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
 from incognita.models import from_timm
@@ -72,10 +74,10 @@ def dinov2():
     return seeded(transformers.Dinov2ForImageClassification, config)
 
 
-def tiny_clip():
+def tiny_clip(n_positions=12):
     vision = dict(TINY)
     text = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    text |= {"intermediate_size": 32, "vocab_size": 100, "max_position_embeddings": 12}
+    text |= {"intermediate_size": 32, "vocab_size": 100, "max_position_embeddings": n_positions}
     text |= {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
     config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=12)
     return seeded(transformers.CLIPModel, config).eval()
@@ -494,23 +496,67 @@ def test_text_features_need_not_be_normalized():
     torch.testing.assert_close(one.head.weight, other.head.weight)
 
 
-def test_clip_is_loaded_from_a_folder(tmp_path):
+@pytest.fixture
+def clip_folder(tmp_path):
+    """A tiny CLIP with a tokenizer of single letters."""
     size = {"shortest_edge": 32}
     crop = {"height": 32, "width": 32}
     processor = transformers.CLIPImageProcessor(size=size, crop_size=crop)
-    spec = save_folder(tiny_clip(), processor, tmp_path)
+    spec = save_folder(tiny_clip(n_positions=40), processor, tmp_path)
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)] + ["."]
     words = ["<|startoftext|>", "<|endoftext|>", *letters, *(f"{c}</w>" for c in letters)]
     vocabulary = {word: k for k, word in enumerate(words)}
     (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n")
     (tmp_path / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "CLIPTokenizer", "model_max_length": 12})
+        json.dumps({"tokenizer_class": "CLIPTokenizer", "model_max_length": 40})
     )
-    classifier = load_model(spec, class_names=["cat", "ox"])
-    assert classifier.class_names == ("cat", "ox")
-    assert classifier.head.weight.shape == (2, 12)
-    assert not torch.allclose(classifier.head.weight[0], classifier.head.weight[1])
+    return spec
+
+
+SEVEN = (  # written down again: Prompt_Engineering_for_ImageNet.ipynb of openai/CLIP
+    "itap of a {}.", "a bad photo of the {}.", "a origami {}.", "a photo of the large {}.",
+    "a {} in a video game.", "art of the {}.", "a photo of the small {}.",
+)  # fmt: skip
+
+
+def test_clip_is_loaded_from_a_folder_with_its_prompt_ensemble(clip_folder):
+    classifier = load_model(clip_folder, class_names=["sea_lion", "ox"])
+    assert classifier.class_names == ("sea_lion", "ox")
+    path = clip_folder.partition(":")[2]
+    clip = transformers.CLIPModel.from_pretrained(path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    rows = []
+    for name in ("sea lion", "ox"):
+        total = 0
+        for template in SEVEN:
+            tokens = tokenizer([template.format(name)], return_tensors="pt")
+            with torch.no_grad():
+                vector = clip.get_text_features(**tokens)
+            vector = getattr(vector, "pooler_output", vector)[0]
+            total = total + vector / vector.norm()
+        rows.append(total / total.norm() * clip.logit_scale.exp())
+    torch.testing.assert_close(classifier.head.weight, torch.stack(rows).detach())
+
+
+def test_clip_by_name_takes_the_classes_of_the_benchmark(clip_folder):
+    found = incognita.evaluate(clip_folder, tiny_benchmark(), "msp, mds, react", n_resamples=0)
+    assert set(found.methods) == {"msp", "mds", "react"}
+    assert not found.failed
+
+
+@pytest.mark.parametrize(
+    ("classes", "words"),
+    [
+        (("n01440764", "n01443537", "n01484850"), "'n01440764' is a WordNet id. List readable"),
+        (("0", "1", "2"), "'0' is a number. List readable"),
+    ],
+)
+def test_clip_refuses_classes_without_readable_names(clip_folder, classes, words):
+    with pytest.raises(InvalidDataError, match=words):
+        incognita.evaluate(clip_folder, tiny_benchmark(classes=classes), "msp", n_resamples=0)
+    with pytest.raises(InvalidDataError, match="by the names of classes"):
+        load_model(clip_folder)
 
 
 def backbone():

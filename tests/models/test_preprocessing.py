@@ -5,8 +5,8 @@ from PIL import Image
 from torchvision import transforms
 from torchvision.transforms import InterpolationMode, v2
 
-from incognita.errors import InvalidDataError
-from incognita.models.preprocessing import FromPIL, Preprocessing
+from incognita.errors import InvalidDataError, UnknownNameError
+from incognita.models.preprocessing import STATISTICS, FromPIL, Preprocessing
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -85,3 +85,56 @@ def test_a_view_that_is_not_contiguous_is_read_rightly():
 def test_anything_but_an_rgb_picture_is_refused(wrong, preprocess):
     with pytest.raises(InvalidDataError, match="Expected a uint8 RGB image"):
         preprocess(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("none", Preprocessing()),
+        ("size=256 crop=224 mean=imagenet std=imagenet", Preprocessing(256, 224, MEAN, STD)),
+        ("size=256, crop=224, mean=imagenet, std=imagenet", Preprocessing(256, 224, MEAN, STD)),
+        ("  size=(8, 9)  interpolation=bicubic ", Preprocessing((8, 9), interpolation="bicubic")),
+        ("mean=(0.5,0.4,0.3) std=clip", Preprocessing(mean=(0.5, 0.4, 0.3), std="clip")),
+    ],
+)
+def test_the_text_of_a_command_is_read_and_written(text, expected):
+    assert Preprocessing.parse(text) == expected
+    assert Preprocessing.parse(str(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "Expected none, or steps such as"),
+        ("224", "Expected none, or steps such as"),
+        ("size=big", "size of Preprocessing to be a whole number"),
+        ("size=0", "sides of at least 1 pixel"),
+        ("std=(1.0, 1.0, 0.0)", "a positive std"),
+        ("mean=(1, 2)", "mean of Preprocessing to be a tuple of 3"),
+        ("size=2 size=3", "size is given twice"),
+        ("size==3", "Expected parameters of preprocess"),
+    ],
+)
+def test_text_that_is_no_preprocessing_is_one_sentence(text, words):
+    with pytest.raises(InvalidDataError, match=words):
+        Preprocessing.parse(text)
+
+
+@pytest.mark.parametrize("text", ["mean=imagnet", "sice=3"])
+def test_a_misspelt_name_gets_a_suggestion(text):
+    with pytest.raises(UnknownNameError, match=r"Did you mean (imagenet|size)"):
+        Preprocessing.parse(text)
+
+
+def test_statistics_by_name_are_the_published_ones():
+    # torchvision's references, OpenOOD's configs/preprocessors, CLIP's clip.py
+    found = {name: tuple(STATISTICS[name]) for name in STATISTICS}
+    assert found == {
+        "imagenet": (MEAN, STD),
+        "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+        "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+        "clip": (
+            (0.48145466, 0.4578275, 0.40821073),
+            (0.26862954, 0.26130258, 0.27577711),
+        ),
+    }

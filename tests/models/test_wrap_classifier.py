@@ -1,3 +1,4 @@
+import inspect
 import pickle
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from torch import nn
 from torchvision import transforms
 
 from incognita.errors import InvalidDataError, UnknownNameError
-from incognita.models.classifier import Classifier, wrap_classifier
+from incognita.models.classifier import Classifier, as_preprocessing, wrap_classifier
 from incognita.models.preprocessing import FromPIL, Preprocessing
 
 
@@ -271,3 +272,19 @@ def test_a_gpu_gives_what_the_cpu_gives(classifier):
     again = wrap_classifier(classifier.module)
     assert again.head_name == "linear"
     assert again.weights_hash == wrap_classifier(seeded(ResNet20, n_blocks=1)).weights_hash
+
+
+def test_a_classifier_without_stated_preprocessing_remembers_it_and_can_get_one():
+    network = seeded(ResNet20, n_blocks=1)
+    unstated = wrap_classifier(network)
+    assert not unstated.states_preprocessing
+    assert wrap_classifier(network, preprocess="none").states_preprocessing
+    stated = unstated.with_preprocess("size=32 mean=cifar10 std=cifar10")
+    whole = wrap_classifier(network, preprocess=Preprocessing(32, None, "cifar10", "cifar10"))
+    assert stated.preprocessing == whole.preprocessing
+    assert stated.states_preprocessing
+    torch.testing.assert_close(stated.pixel_std, whole.pixel_std)
+    image = np.full((40, 32, 3), 200, np.uint8)
+    torch.testing.assert_close(stated.preprocess(image), whole.preprocess(image))
+    with pytest.raises(InvalidDataError, match="Expected preprocess to be text"):
+        inspect.unwrap(as_preprocessing)(5)

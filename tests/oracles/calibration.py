@@ -170,6 +170,17 @@ def detection_ece(
     return ece(*pooled(scene, threshold, convention), n_bins)
 
 
+def detection_ece_of_toolbox(scene: Scene) -> float:
+    """Give D-ECE of detection_calibration: bins (lo, hi], labels without objects left out."""
+    scores, correct = [], []
+    for label in scene.known_labels:
+        matching = match(scene, "coco", 0.5, label)
+        if matching.n_truth:
+            scores += [each.score for each in matching.counted]
+            correct += [float(each.status == "tp") for each in matching.counted]
+    return binned_error(scores, correct, 10, bin_closed_above)
+
+
 def detection_brier(scene: Scene, threshold: float = 0.5, convention: str = "coco") -> float:
     """Give the Brier score of the counted detections of all known labels."""
     return brier(*pooled(scene, threshold, convention))

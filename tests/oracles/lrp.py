@@ -70,12 +70,17 @@ def optimal_lrp_of(
     return best
 
 
-def mean_lrp(by_class: Sequence[Lrp]) -> Lrp:
-    """Average over classes with objects; each part over the classes where it is defined."""
+def mean_lrp(by_class: Sequence[Lrp], *, skips_all_wrong: bool = False) -> Lrp:
+    """Average over classes with objects; each part over the classes where it is defined.
+
+    The public codes (`skips_all_wrong`) do not define 1 - precision without a true positive.
+    """
+    has_hit = [not math.isnan(each.localisation) or not skips_all_wrong for each in by_class]
+    wrong = [each.false_positives for each, keep in zip(by_class, has_hit, strict=True) if keep]
     return Lrp(
         error=nan_mean([each.error for each in by_class]),
         localisation=nan_mean([each.localisation for each in by_class]),
-        false_positives=nan_mean([each.false_positives for each in by_class]),
+        false_positives=nan_mean(wrong),
         false_negatives=nan_mean([each.false_negatives for each in by_class]),
     )
 

@@ -103,9 +103,14 @@ def match(
         truths = _truths_of(scene, image, label)
         unasked = {j: _is_ignored(how, scene.truths[j], area_range) for j in truths}
         n_truth += sum(not ignored for ignored in unasked.values())
-        if how.drops_unannotated and not any(t.image == image for t in scene.truths):
-            continue
         ranked = sorted(_detections_of(scene, image, label), key=lambda i: -score_of(how, scene, i))
+        if how.drops_unannotated and not any(t.image == image for t in scene.truths):
+            # the code's loop passes over them, but its lists keep a place for each
+            labels = scene.detections
+            matched += [
+                Matched(i, labels[i].label, score_of(how, scene, i), "ignored") for i in ranked
+            ]
+            continue
         ranked = ranked if cap is None else ranked[:cap]
         matcher = _match_greedily if how.is_greedy else _match_single_best
         matched += matcher(scene, how, threshold, ranked, truths, unasked, area_range)

@@ -137,6 +137,28 @@ def wilderness_impact_owod(
     return sum(above) / sum(below) if sum(below) else math.nan
 
 
+def known_precision(scene: Scene, convention: str = "owod") -> float:
+    """Give P_k: the mean over known labels of the last precision, 0 without a detection."""
+    last = []
+    for label in scene.known_labels:
+        matching = match(scene, convention, 0.5, label)
+        last.append(curve(matching.ranked, matching.n_truth)[1][-1] if matching.ranked else 0.0)
+    return sum(last) / len(last)
+
+
+def known_recall(scene: Scene, convention: str = "owod") -> float:
+    """Give R_k: the mean over known labels of the last recall, 0 without a detection.
+
+    A label with detections but without objects has NaN in the OWOD family and 0 in FMIYC's code.
+    """
+    last = []
+    for label in scene.known_labels:
+        matching = match(scene, convention, 0.5, label)
+        recall = curve(matching.ranked, matching.n_truth)[0][-1] if matching.ranked else 0.0
+        last.append(0.0 if convention == "fmiyc" and matching.n_truth == 0 else recall)
+    return sum(last) / len(last)
+
+
 def wilderness_impact_dhamija(
     scene: Scene,
     recall: float,

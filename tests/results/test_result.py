@@ -24,6 +24,7 @@ RECORD = {
     "support": {"objects": 8},
     "parameters": {"iou": 0.5},
     "reason": None,
+    "units": 8,
 }
 
 
@@ -113,6 +114,18 @@ def test_the_record_of_a_measure_has_the_interval_of_its_replicates():
     )
     assert result.support == {"objects": 4}
     assert result.parameters == {"tau": 0.1}
+
+
+def test_few_images_behind_a_number_are_shown():
+    shown = {units: Result(**RECORD | {"units": units}).few for units in (None, 0, 1, 9, 10)}
+    assert shown == {None: "", 0: "", 1: " n=1", 9: " n=9", 10: ""}
+    values = np.array([0.88, *np.linspace(0.8, 0.95, 101)])
+    one = Result.from_value(
+        "auroc", "paper", split="near", value=MetricValue(values, {}, units=1)
+    )  # 88.0 ±4.6 from one box
+    assert (one.value, one.few) == (0.88, " n=1")
+    assert math.isnan(one.low)
+    assert math.isnan(one.high)
 
 
 def test_the_record_of_a_measure_without_replicates_or_value_has_no_interval():

@@ -62,6 +62,17 @@ def test_a_file_cut_off_by_a_crash_counts_as_missing(tmp_path, result, scores, s
     assert store.find(IDENTITY) is None
 
 
+def test_a_result_from_before_writes_were_found_counts_as_missing(tmp_path, result, scores):
+    store = ResultStore(tmp_path)
+    path = store.save(result, scores)
+    now = path.read_text()
+    path.write_text(now.replace("incognita.method-result.2", "incognita.method-result.1"))
+    assert now != path.read_text()
+    assert store.find(IDENTITY) is None
+    store.save(result, scores)
+    assert store.find(IDENTITY) is not None
+
+
 def test_a_name_cannot_leave_the_folder(tmp_path):
     path = ResultStore(tmp_path).path(IDENTITY | {"model": "../../etc", "method": "a/b"})
     assert tmp_path in path.resolve().parents

@@ -34,6 +34,9 @@ from incognita.benchmarks.sources.entry import (
 )
 from incognita.formats.toml_files import check_table
 
+MOST_CLASSES = 100_000  # ImageNet-21k has 21,841
+LONGEST_NAME = 200  # characters of a name
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 SEVERAL_SETS = (*TESTED_UNKNOWN_ROLES, "shifted")  # every other role belongs to one set
 
 
@@ -47,10 +50,10 @@ class Source(Table):
 
 
 class PreprocessingHint(Table):
-    """What the benchmark's own code does with an image; a hint, since the model brings its own."""
+    """What the benchmark's own code does with an image, for a network that states nothing."""
 
-    resize: PositiveInt
-    crop: PositiveInt
+    resize: PositiveInt | None = None
+    crop: PositiveInt | None = None
     mean: Annotated[list[float], Field(min_length=3, max_length=3)]
     std: Annotated[list[float], Field(min_length=3, max_length=3)]
 
@@ -94,12 +97,17 @@ class Definition(Table):
         sources: Where images are published.
     """
 
-    name: Annotated[str, Field(min_length=1)]
+    name: Name
     version: PositiveInt
     title: str
     classes: Annotated[
-        Annotated[list[str], Field(min_length=1)] | PositiveInt | str,
-        Field(description="expected names in a list, how many there are, or a name"),
+        Annotated[list[Name], Field(min_length=1, max_length=MOST_CLASSES)]
+        | Annotated[int, Field(gt=0, le=MOST_CLASSES)]
+        | str,
+        Field(
+            description=f"expected at most {MOST_CLASSES:,} names of {LONGEST_NAME} characters in "
+            f"a list, how many there are, or the name of a file"
+        ),
     ]
     set: Annotated[
         list[SerializeAsAny[SetEntry]], Field(min_length=1), BeforeValidator(_check_sets)
@@ -126,6 +134,11 @@ class Definition(Table):
                     f"set {entry.name!r} names the source {entry.source!r}; add a table "
                     f"[sources.{entry.source}] or leave it out"
                 )
+        if self.default_model is not None and ".py" in self.default_model:
+            raise ValueError(
+                f"default_model names the Python file {self.default_model!r:.80}, but code is run "
+                f"only if it is given as --model; leave it out"
+            )
         self._refuse_another_task()
         if part := missing_part(roles):
             role = "test" if part == "known" else "near"
@@ -153,6 +166,8 @@ class Definition(Table):
 
 
 def _refuse_repeats(what: str, names: Sequence[str]) -> None:
-    for place, name in enumerate(names):
-        if name in names[:place]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
             raise ValueError(f"{what} {name!r} is there twice; keep one or give it another name")
+        seen.add(name)

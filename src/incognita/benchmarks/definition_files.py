@@ -9,11 +9,14 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from incognita.benchmarks.definition import Definition
-from incognita.errors import InvalidDataError, MissingDataError, unknown_name
+from incognita.errors import InvalidDataError, unknown_name
+from incognita.files import check_regular
+from incognita.formats.data_folder import DataFolder
 from incognita.formats.toml_files import check_table, load_toml
 
 SHIPPED = Path(__file__).parent / "definitions"
 RULES_FOLDER = "splits"  # rules for building splits, which are not benchmarks
+_LONGEST_CHAIN = 20  # files that extend one another
 OWN_KEYS = ("name", "version", "title")  # never taken over from the benchmark that is extended
 
 
@@ -52,39 +55,53 @@ def list_benchmarks(pattern: str = "*") -> list[str]:
     return sorted(name for name in names if fnmatchcase(name, pattern))
 
 
-def find_definition(name_or_path: str | PathLike[str]) -> DefinitionFile:
-    """Load the definition of a shipped benchmark by its name, or any by the path of its file."""
+def find_definition(
+    name_or_path: str | PathLike[str], *, allow_outside: bool = False
+) -> DefinitionFile:
+    """Load the definition of a shipped benchmark by its name, or any by the path of its file.
+
+    Args:
+        name_or_path: The name or the path.
+        allow_outside: Whether it may extend a file that is not below its own folder.
+    """
+    if not isinstance(name_or_path, str | PathLike):
+        raise InvalidDataError(
+            f"Expected the name of a benchmark or a TOML file, got {name_or_path!r:.80}."
+        )
     path = _path_of(fspath(name_or_path))
-    definition = parse_definition(_content(path, ()), source=str(path))
+    content = _content(path, (), allow_outside=allow_outside)
+    definition = parse_definition(content, source=str(path))
     content_hash = sha256(definition.model_dump_json().encode()).hexdigest()
     return DefinitionFile(definition, path, path.is_relative_to(SHIPPED), content_hash)
 
 
-def _path_of(name: str, beside: Path | None = None) -> Path:
+def _path_of(name: str) -> Path:
     if name.endswith(".toml"):
-        path = Path(name) if beside is None else beside / name
-        if not path.is_file():
-            raise MissingDataError(
-                f"There is no benchmark file {path}; give the path of a TOML file or the name of "
-                f"a benchmark."
-            )
-        return path
+        return Path(name)
     if name not in list_benchmarks():
         raise unknown_name("benchmark", name, list_benchmarks())
     return SHIPPED / f"{name}.toml"
 
 
-def _content(path: Path, extended_by: tuple[Path, ...]) -> Mapping[str, Any]:
+def _content(
+    path: Path, extended_by: tuple[Path, ...], *, allow_outside: bool
+) -> Mapping[str, Any]:
     """Load a file together with what it extends."""
+    advice = "give the path of a TOML file or the name of a benchmark"
+    check_regular(path, "benchmark file", at="", advice=advice)
     own = load_toml(path, "benchmark file")
     base = own.get("extends")
     if not isinstance(base, str):
         return own
     chain = (*extended_by, path.resolve())
-    above = _path_of(base, path.parent)
+    above = _path_of(base)
+    if base.endswith(".toml"):
+        above = DataFolder(path.parent, allow_outside).find(base, str(path))
     if above.resolve() in chain:
         raise InvalidDataError(f"{path} extends itself by way of {base}; break the circle.")
-    return _merged(_content(above, chain), own)
+    if len(chain) > _LONGEST_CHAIN:
+        raise InvalidDataError(f"{path} extends more than {_LONGEST_CHAIN} files; shorten that.")
+    return _merged(_content(above, chain, allow_outside=allow_outside), own)
 
 
 def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

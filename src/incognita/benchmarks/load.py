@@ -12,21 +12,26 @@ from zlib import crc32
 import numpy as np
 
 from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED, TEST, Benchmark
-from incognita.benchmarks.definition import Definition
+from incognita.benchmarks.definition import LONGEST_NAME, MOST_CLASSES, Definition
 from incognita.benchmarks.definition_files import DefinitionFile, find_definition
 from incognita.benchmarks.definition_files import list_benchmarks as list_benchmarks
 from incognita.benchmarks.sources.entry import (
     KNOWN_ROLES,
     TESTED_ROLES,
+    TESTED_UNKNOWN_ROLES,
     UNKNOWN_GROUPS,
     DataContext,
     LoadedSet,
     missing_part,
 )
+from incognita.benchmarks.sources.recorded import file_name, load_recorded_sets
 from incognita.containers.classes import plain
 from incognita.containers.dataset import ArrayDataset, BoxDataset, Dataset
-from incognita.errors import InvalidDataError, MissingDataError
+from incognita.errors import InvalidDataError, MissingDataError, count
+from incognita.files import check_regular
+from incognita.formats.data_folder import DataFolder
 from incognita.formats.images import identities, user_cache_dir
+from incognita.formats.recorded_outputs import OutputsFolder
 from incognita.shapes import Int
 
 N_NAMED = 3  # missing images that a note names
@@ -37,18 +42,18 @@ def notes_of(loaded: LoadedSet, known: Collection[str]) -> list[str]:
     entry, found, expected = loaded.entry, loaded.found, loaded.expected
     left_out = _left_out(loaded)
     if loaded.dataset is None:
-        none = "no image" if expected is None else f"none of {expected:,} images"
+        none = "no image" if expected is None else f"none of {count(expected, 'image')}"
         return [f"{entry.name}: {none} found; the set is left out", *left_out]
     notes = [] if entry.note is None else [f"{entry.name}: {entry.note}"]
     if expected is not None and found < expected:
         notes.append(
-            f"{entry.name}: {found:,} of {expected:,} images found; numbers are partial"
+            f"{entry.name}: {found:,} of {count(expected, 'image')} found; numbers are partial"
             f"{_missing(loaded)}"
         )
     if expected is not None and found > expected:
         notes.append(
-            f"{entry.name}: {found:,} images found where {expected:,} were expected; numbers do "
-            f"not compare with published ones"
+            f"{entry.name}: {count(found, 'image')} found where {expected:,} were expected; "
+            f"numbers do not compare with published ones"
         )
     return [*notes, *left_out, *loaded.notes, *_unknown_objects(loaded, known)]
 
@@ -84,7 +89,7 @@ def _left_out(loaded: LoadedSet) -> list[str]:
     """Note files that were not taken for images."""
     if not (n := len(loaded.left_out)):
         return []
-    what = "1 file" if n == 1 else f"{n:,} files"
+    what = count(n, "file")
     return [
         f"{loaded.entry.name}: {what} without the suffix of an image {'is' if n == 1 else 'are'} "
         f"left out, such as {loaded.left_out[0]}"
@@ -99,9 +104,11 @@ def _unknown_objects(loaded: LoadedSet, known: Collection[str]) -> list[str]:
     n_images = len(np.unique(truth.image_index[truth.is_unknown]))
     if not n_images:  # the other classes are ignored
         return []
+    n_objects = int(truth.is_unknown.sum())
     return [
-        f"{loaded.entry.name}: {n_images:,} of {truth.n_images:,} images also show other classes; "
-        f"their {truth.is_unknown.sum():,} objects count as unknown"
+        f"{loaded.entry.name}: {n_images:,} of {count(truth.n_images, 'image')} also "
+        f"{'shows' if n_images == 1 else 'show'} other classes; {count(n_objects, 'object')} "
+        f"there {'counts' if n_objects == 1 else 'count'} as unknown"
     ]
 
 
@@ -143,7 +150,8 @@ def refuse_overlaps(
                 continue
             if shared := images[place] & images[earlier]:
                 raise InvalidDataError(
-                    f"{len(shared):,} images of {benchmark} are in both set {second.name!r} "
+                    f"{count(len(shared), 'image')} of {benchmark} "
+                    f"{'is' if len(shared) == 1 else 'are'} in both set {second.name!r} "
                     f"({second.role}) and set {first.name!r} ({first.role}), such as "
                     f"{min(shared)}; a number from that would be worthless: take them out of one."
                 )
@@ -206,6 +214,8 @@ def load_benchmark(
     limit: int | None = None,
     seed: int = 0,
     cache_dir: str | PathLike[str] | None = None,
+    allow_outside: bool = False,
+    outputs: str | PathLike[str] | None = None,
 ) -> Benchmark:
     """Load a shipped benchmark by its name, or any by the path of its TOML file.
 
@@ -221,20 +231,33 @@ def load_benchmark(
             few rows per class, where an image with boxes gives several rows.
         seed: Random seed of that draw.
         cache_dir: Where hashes of files are kept; by default in the user's cache.
+        allow_outside: Whether paths in the definition, in lists and in annotation files may leave
+            the data folder; links directly below it are always followed.
+        outputs: A folder with recorded outputs, which then take the place of the images; a
+            detection benchmark still needs its annotations. A results file holds all its boxes.
 
     >>> load_benchmark("openod/cifar10")
     Traceback (most recent call last):
     incognita.errors.UnknownNameError: No benchmark is called 'openod/cifar10'. \
 Did you mean openood/cifar10?
     """
-    if limit is not None and limit < 1:
-        raise InvalidDataError(f"Expected a limit of at least 1 image per set, got {limit}.")
-    found = find_definition(name_or_path)
+    _check_limit(limit, seed)
+    found = find_definition(name_or_path, allow_outside=allow_outside)
     definition = found.definition
-    context = data_context(found, data, None if cache_dir is None else Path(cache_dir))
-    loaded = [entry.load(context) for entry in definition.set]
+    folder = None if outputs is None else OutputsFolder.at(Path(outputs))
+    context = data_context(
+        found,
+        data,
+        None if cache_dir is None else Path(cache_dir),
+        folder,
+        allow_outside=allow_outside,
+    )
+    if folder is None:
+        loaded = [entry.load(context) for entry in definition.set]
+    else:
+        loaded = load_recorded_sets(definition.set, context, folder)
     sets = present_sets(loaded)
-    _refuse_emptiness(found, {named.role for named in sets}, context.data)
+    _refuse_emptiness(found, loaded, context.data, folder)
     refuse_overlaps(sets, definition.name)
     refuse_known_classes(loaded, context)
     notes = [note for found_set in loaded for note in notes_of(found_set, context.classes)]
@@ -248,6 +271,16 @@ Did you mean openood/cifar10?
     return _assemble(definition, sets, context.classes, tuple(notes), metadata)
 
 
+def _check_limit(limit: object, seed: object) -> None:
+    for name, value, least in (("limit", limit, 1), ("seed", seed, 0)):
+        if value is None and name == "limit":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidDataError(f"Expected {name} to be a whole number, got {value!r:.80}.")
+        if value < least:
+            raise InvalidDataError(f"Expected {name} to be at least {least}, got {value}.")
+
+
 def _limited(named: NamedSet, limit: int, more: int, seed: int) -> NamedSet:
     n_images = limit * (more if named.role == "train" else 1)
     return named._replace(dataset=draw(named.dataset, n_images, seed, named.name))
@@ -255,18 +288,24 @@ def _limited(named: NamedSet, limit: int, more: int, seed: int) -> NamedSet:
 
 def _limit_note(limit: int, more: int, seed: int) -> str:
     learned = "" if more == 1 else ", ten times as many for training"
-    return f"at most {limit:,} images of each set{learned}, drawn with seed {seed}"
+    return f"at most {count(limit, 'image')} of each set{learned}, drawn with seed {seed}"
 
 
 def data_context(
-    found: DefinitionFile, data: str | PathLike[str] | None, cache_dir: Path | None = None
+    found: DefinitionFile,
+    data: str | PathLike[str] | None,
+    cache_dir: Path | None = None,
+    outputs: OutputsFolder | None = None,
+    *,
+    allow_outside: bool = False,
 ) -> DataContext:
     """Find the folder with the files of a benchmark, and the names of its classes."""
     definition = found.definition
     # paths in a user's file begin at its folder, whatever the data folder of shipped ones
     named = os.environ.get("INCOGNITA_DATA") if found.is_shipped else None
     folder = Path(data or named or found.path.parent)
-    reads_files = any(entry.reads_files for entry in definition.set)
+    is_recorded = outputs is not None and definition.task == "classification"
+    reads_files = not is_recorded and any(entry.reads_files for entry in definition.set)
     if reads_files and found.is_shipped and folder == found.path.parent:
         raise MissingDataError(
             f"{definition.name} needs images that do not ship with the package: name their folder "
@@ -275,32 +314,73 @@ def data_context(
         )
     if reads_files and not folder.is_dir():
         raise MissingDataError(f"There is no data folder {folder}; name one that exists.")
-    classes = definition.classes
+    classes, names_file = definition.classes, None
     if isinstance(classes, str):
-        classes = _load_class_names(folder / classes)
+        listed = None if outputs is None else outputs.categories()
+        if listed:
+            classes = list(listed.values())
+        else:
+            names_file = DataFolder(folder, allow_outside).find(classes, str(found.path))
+            classes = _load_class_names(names_file)
     has_names = not isinstance(classes, int)
     names = tuple(str(k) for k in range(classes)) if isinstance(classes, int) else tuple(classes)
     cache_dir = cache_dir or user_cache_dir()
-    return DataContext(definition.name, folder, names, has_names, cache_dir, found.typed)
+    return DataContext(
+        definition.name,
+        folder,
+        names,
+        has_names,
+        cache_dir,
+        found.typed,
+        allow_outside,
+        names_file,
+    )
 
 
 def _load_class_names(path: Path) -> list[str]:
-    if not path.is_file():
-        raise MissingDataError(f"There is no list of class names at {path}; put it there.")
-    names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    names = [name for name in names if name]
+    """Load names of classes; what the file holds is not repeated in messages."""
+    check_regular(path, "list of class names", advice="put it there")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise InvalidDataError(f"{path} is not UTF-8 text; give a list of class names.") from error
+    names = [name for line in lines if (name := line.strip())]
     if not names or len(set(names)) != len(names):
         raise InvalidDataError(f"{path} must name every class once, one in each line.")
+    if len(names) > MOST_CLASSES or max(map(len, names)) > LONGEST_NAME:
+        raise InvalidDataError(
+            f"{path} has {len(names):,} lines of up to {max(map(len, names)):,} characters, but at "
+            f"most {MOST_CLASSES:,} names of {LONGEST_NAME} characters are expected; give a list "
+            f"of class names."
+        )
     return names
 
 
-def _refuse_emptiness(found: DefinitionFile, roles: Collection[str], data: Path) -> None:
-    if part := missing_part(roles):
+def _refuse_emptiness(
+    found: DefinitionFile, sets: Sequence[LoadedSet], data: Path, outputs: OutputsFolder | None
+) -> None:
+    part = missing_part({loaded.entry.role for loaded in sets if loaded.dataset is not None})
+    if part is None:
+        return
+    if outputs is not None:
         raise MissingDataError(
-            f"{data} has no {part} images to test of {found.definition.name}; `incognita data plan "
-            f"{found.typed}` lists what belongs there, `incognita data check {found.typed}` what "
-            f"is missing."
+            f"{outputs.path} has no outputs of {part} images to test of {found.definition.name}. "
+            f"Name the files after its sets: "
+            f"{', '.join(file_name(e.name, e.role) for e in found.definition.set)}."
         )
+    roles = ("test",) if part == "known" else TESTED_UNKNOWN_ROLES
+    tested = [loaded for loaded in sets if loaded.entry.role in roles]
+    nothing = f" (nothing at {_first_missing(tested[0])})" if tested else ""
+    raise MissingDataError(
+        f"{data} has no {part} images to test of {found.definition.name}{nothing}; `incognita data "
+        f"plan {found.typed}` lists what belongs there, `incognita data check {found.typed}` what "
+        f"is missing."
+    )
+
+
+def _first_missing(loaded: LoadedSet) -> str:
+    """Return the first path that is not there."""
+    return str(Path(loaded.missing[0]).absolute()) if loaded.missing else loaded.entry.place
 
 
 def draw(dataset: Dataset, limit: int, seed: int, name: str) -> Dataset:
@@ -337,6 +417,9 @@ def _metadata(
             loaded.entry.name: {"expected": loaded.expected, "found": loaded.found}
             for loaded in sets
             if not loaded.is_complete
+        },
+        "absent": {
+            loaded.entry.name: _first_missing(loaded) for loaded in sets if loaded.dataset is None
         },
     }
 
@@ -409,8 +492,8 @@ def check_benchmark(benchmark: Benchmark, *, searching: bool) -> None:
     for name in ("validation", "unknown validation"):
         if searching and name not in fitting:
             raise InvalidDataError(
-                f"A search needs {name} images, but {benchmark.name} has none. Add them to its "
-                f"definition, or do not search."
+                f"A search needs {name} images, but {benchmark.name} has none. Add a set with "
+                f'role = "{name.replace(" ", "-")}" to its file, or do not search.'
             )
 
 
@@ -483,7 +566,8 @@ def check_overlap(fitting: Mapping[str, Dataset], tested: Mapping[str, Dataset])
         for name, others in images.items():
             if shared := mine & others:
                 raise InvalidDataError(
-                    f"{len(shared)} images of {part} are also in the test set {name}, such as "
+                    f"{count(len(shared), 'image')} of {part} "
+                    f"{'is' if len(shared) == 1 else 'are'} also in the test set {name}, such as "
                     f"{min(shared)!r}. Remove them from one of the two."
                 )
 

@@ -2,23 +2,40 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-CRITERION_FAILED, WRONG_USAGE, DATA_MISSING, IN_PART, INTERRUPTED = 1, 2, 3, 4, 130
+from incognita.cli._log import OnProgress, OnStep, logged
+from incognita.errors import count, printable
+
+CRITERION_FAILED, WRONG_USAGE, DATA_MISSING, IN_PART = 1, 2, 3, 4
+BY_SIGNAL = 128  # plus the number of the signal: 130 for Ctrl-C, 143 for SIGTERM
 SECONDS_BETWEEN_LINES = 20.0  # of a log, while a data set is running
-OnStep = Callable[[str], None]
-OnProgress = Callable[[str, int, int], None]  # data set, images done, images in total
+COMPILING = "Compiling kernels, about 20 seconds; only the first run has to.\n"
+_RESUMES = "Interrupted; the same command goes on where this one has stopped."
+_STARTS_AGAIN = "Interrupted."
 interrupts: list[int] = []
+unfinished: list[str] = []  # what to tell people who interrupt the command
+_announcing: list[bool] = []
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Handle SIGINT; compiled code may swallow the exception, so the signal is kept too."""
+    """Handle SIGINT and SIGTERM; compiled code may swallow the exception, so both are kept."""
     interrupts.append(number)
     raise KeyboardInterrupt
+
+
+def ignore_lost_interrupt(lost: "sys.UnraisableHookArgs") -> None:
+    """Handle an error that cannot be raised: of an interrupt that hits compiled code, say nothing.
+
+    It is kept in `interrupts` and ends the program at the next step.
+    """
+    if not (interrupts and issubclass(lost.exc_type, KeyboardInterrupt)):
+        sys.__unraisablehook__(lost)
 
 
 def stop_if_interrupted() -> None:
@@ -29,7 +46,12 @@ def stop_if_interrupted() -> None:
 
 @contextmanager
 def progress_on_stderr(
-    *, n_steps: int | None = None, first: str = "loading", log_steps: bool = False
+    *,
+    n_steps: int | None = None,
+    first: str = "loading",
+    log_steps: bool = False,
+    resumes: bool = False,
+    log: Path | None = None,
 ) -> Iterator[tuple[OnStep, OnProgress]]:
     """Show progress: a bar in a terminal, a line per data set in a log.
 
@@ -37,11 +59,24 @@ def progress_on_stderr(
         n_steps: The number of steps, if it is known in advance.
         first: What is shown before the first step.
         log_steps: Whether a log gets a line per step, too.
+        resumes: Whether the same command goes on where an interrupted one has stopped.
+        log: A file for steps, warnings and errors, each with its time.
 
     Yields:
         A function to call with the description of each step, and one to call with a data set's
         name, the images done, and the images in total.
     """
+    unfinished[:] = [_RESUMES if resumes else _STARTS_AGAIN]
+    _announce_compilation()
+    shown = _shown_progress(n_steps=n_steps, first=first, log_steps=log_steps)
+    with shown as callbacks, logged(log, *callbacks) as logging_callbacks:
+        yield logging_callbacks
+
+
+@contextmanager
+def _shown_progress(
+    *, n_steps: int | None, first: str, log_steps: bool
+) -> Iterator[tuple[OnStep, OnProgress]]:
     if not sys.stderr.isatty():
         yield partial(_log_step, is_shown=log_steps), _Log()
         return
@@ -51,15 +86,25 @@ def progress_on_stderr(
 
         def on_step(what: str) -> None:
             stop_if_interrupted()
-            progress.update(steps, description=what, advance=1 if n_steps else 0)
+            progress.update(steps, description=printable(what), advance=1 if n_steps else 0)
 
         def on_progress(name: str, done: int, total: int) -> None:
             stop_if_interrupted()
+            name = printable(name)
             if progress.tasks[0].description != name:
                 progress.reset(images, description=name, total=total, visible=True)
             progress.update(images, completed=done)
 
         yield on_step, on_progress
+
+
+def _announce_compilation() -> None:
+    """Write a line when kernels are compiled: many seconds of silence look like a hang."""
+    if "numba" in sys.modules and not _announcing:
+        import incognita.kernels as kernels
+
+        _announcing.append(True)
+        kernels.on_first_compilation(lambda: sys.stderr.write(COMPILING))
 
 
 def _rich_progress() -> Any:
@@ -78,7 +123,8 @@ def _rich_progress() -> Any:
         def render(self, task):  # type: ignore[no-untyped-def]
             return Text(f"{task.speed:.0f}/s" if task.speed and task.total else "")
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate())
+    described = TextColumn("{task.description}", markup=False)
+    columns = (described, BarColumn(), MofNCompleteColumn(), Rate())
     console = Console(stderr=True)
     return Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
 
@@ -86,7 +132,7 @@ def _rich_progress() -> Any:
 def _log_step(what: str, *, is_shown: bool) -> None:
     stop_if_interrupted()
     if is_shown:
-        sys.stderr.write(f"{what}\n")
+        sys.stderr.write(f"{printable(what)}\n")
 
 
 class _Log:
@@ -97,11 +143,11 @@ class _Log:
 
     def __call__(self, name: str, done: int, total: int) -> None:
         stop_if_interrupted()
-        now = time.monotonic()
+        name, now = printable(name), time.monotonic()
         if done >= total:
-            sys.stderr.write(f"{name}: {total} images\n")
+            sys.stderr.write(f"{name}: {count(total, 'image')}\n")
         elif now - self.last > SECONDS_BETWEEN_LINES:
-            sys.stderr.write(f"{name}: {done} of {total} images\n")
+            sys.stderr.write(f"{name}: {done:,} of {count(total, 'image')}\n")
         else:
             return
         self.last = now

@@ -21,7 +21,6 @@ build_app = typer.Typer(
     help="Build splits of unknown images from annotation files. Nothing is downloaded.",
     no_args_is_help=True,
 )
-WIDTH = 156  # of a table in a log or a pipe
 
 
 class FmiycKnown(StrEnum):
@@ -200,12 +199,12 @@ def _summary(build: "SplitBuild") -> dict[str, Any]:
 
 
 def _show(builds: "Sequence[SplitBuild]", out: Path) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     from incognita.benchmarks.splits.write import BENCHMARK, MANIFEST
+    from incognita.results.export import stdout_console
 
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = stdout_console()
     console.print(_table(builds))
     for build in builds:
         for kind, texts in (("partial", build.problems), ("note", build.notes)):
@@ -216,10 +215,20 @@ def _show(builds: "Sequence[SplitBuild]", out: Path) -> None:
     console.print(Text(f"Why each image is where it is: {out / MANIFEST}"))
     if (out / BENCHMARK).is_file():
         path = out / BENCHMARK
-        console.print(Text(f"Next: incognita data check {path}"))
-        console.print(Text(f"Then: incognita run {path} --model YOURS"))
+        option = _allow_outside(path)
+        console.print(Text(f"Next: incognita data check {path}{option}"))
+        console.print(Text(f"Then: incognita run {path}{option} --model YOURS"))
     else:
         console.print(Text("No benchmark is written: it needs known and unknown images."))
+
+
+def _allow_outside(benchmark: Path) -> str:
+    """Return the option that a benchmark needs whose images stay outside of its folder."""
+    from incognita.benchmarks.definition_files import find_definition
+
+    entries = (entry.model_dump() for entry in find_definition(benchmark).definition.set)
+    places = [entry[key] for entry in entries for key in ("annotations", "images") if key in entry]
+    return " --allow-outside" if any(place.startswith("..") for place in places) else ""
 
 
 def _table(builds: "Sequence[SplitBuild]") -> "Table":

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from incognita.cli._log import LogFile, log_report
+from incognita.cli._options_file import OptionsFile
 from incognita.cli._terminal import progress_on_stderr
 from incognita.results.export import FORMATS
 
@@ -37,11 +39,23 @@ ScoreThreshold = Annotated[
         help="Drop detections below this confidence first.",
     ),
 ]
+WildernessRecall = Annotated[
+    float,
+    typer.Option(
+        "--wi-recall",
+        min=0.0,
+        max=1.0,
+        help="Recall at which the public codes read wilderness impact.",
+    ),
+]
 Resamples = Annotated[
     int,
     typer.Option(min=0, max=100_000, help="Bootstrap replicates behind each interval; 0 for none."),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")]
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Print every column, however wide the screen is.")
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print the results as JSON instead of a table.")
 ]
@@ -58,10 +72,14 @@ def certify_command(
     classes: ClassMap = None,
     tau: Tau = None,
     score_threshold: ScoreThreshold = None,
+    wi_recall: WildernessRecall = 0.8,
     resamples: Resamples = 200,
     seed: Seed = 0,
+    wide: Wide = False,
     as_json: AsJson = False,
     out: Out = None,
+    log: LogFile = None,
+    options: OptionsFile = None,
 ) -> None:
     """Measure how a detector handles known and unknown objects.
 
@@ -72,7 +90,7 @@ def certify_command(
 
     refuse_overwriting(out, truth, detections, classes)
     names = None if known is None else [name.strip() for name in known.split(",") if name.strip()]
-    with progress_on_stderr(n_steps=N_STEPS, first="reading") as (on_step, _):
+    with progress_on_stderr(n_steps=N_STEPS, first="reading", log=log) as (on_step, _):
         certificate = certify(
             truth,
             detections,
@@ -80,31 +98,30 @@ def certify_command(
             classes=classes,
             tau=tau,
             score_threshold=score_threshold,
+            wi_recall=wi_recall,
             n_resamples=resamples,
             seed=seed,
             on_step=on_step,
         )
+    log_report(log, certificate)
     if out is not None:
         certificate.save(out)
     if as_json:
         sys.stdout.write(as_json_text(certificate))
     else:
-        show(certificate)
+        show(certificate, wide=wide)
 
 
-def show(certificate: "Certificate") -> None:
+def show(certificate: "Certificate", *, wide: bool = False) -> None:
     """Print the tables and the notes."""
-    from rich.console import Console
-
-    from incognita.results.export import WIDTH, print_report
+    from incognita.results.export import print_report, stdout_console
     from incognita.results.tables.certificate import reliability_table, threshold_table
 
-    # a log or a pipe has no width of its own
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = stdout_console(wide=wide)
     print_report(certificate, console)
-    console.print(threshold_table(certificate.thresholds))
+    console.print(threshold_table(certificate.thresholds, width=console.width))
     if certificate.reliability:
-        console.print(reliability_table(certificate.reliability))
+        console.print(reliability_table(certificate.reliability, width=console.width))
 
 
 def refuse_overwriting(out: Path | None, *inputs: Path | None) -> None:

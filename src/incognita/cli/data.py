@@ -21,12 +21,17 @@ data_app = typer.Typer(
 BenchmarkName = Annotated[
     str, typer.Argument(metavar="BENCHMARK", help="A name, or the path of a TOML file.")
 ]
+AllowOutside = Annotated[
+    bool,
+    typer.Option("--allow-outside", help="Follow paths in files that leave the data folder."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-WIDTH = 156  # of a table in a log or a pipe
 
 
 @data_app.command("plan")
-def plan_command(benchmark: BenchmarkName, as_json: AsJson = False) -> None:
+def plan_command(
+    benchmark: BenchmarkName, allow_outside: AllowOutside = False, as_json: AsJson = False
+) -> None:
     """Print what a benchmark needs: images, where they are published, license, size, place.
 
     Example: incognita data plan openood/cifar10
@@ -34,7 +39,7 @@ def plan_command(benchmark: BenchmarkName, as_json: AsJson = False) -> None:
     from incognita.benchmarks import data_plan as planning
     from incognita.benchmarks.definition_files import find_definition
 
-    definition = find_definition(benchmark).definition
+    definition = find_definition(benchmark, allow_outside=allow_outside).definition
     needed = planning.plan(definition)
     if as_json:
         metadata = {"benchmark": definition.name, "version": definition.version}
@@ -54,21 +59,29 @@ def check_command(
             help="The folder with the data; by default that of the TOML file, or INCOGNITA_DATA."
         ),
     ] = None,
+    allow_outside: AllowOutside = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Decode every image; otherwise only headers are read.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is found and what is missing.
+    """Show what is found, what is missing, and which images are empty, truncated or unreadable.
 
     Exit code 0: complete; 3: the known test set or every unknown set is missing, so that
-    nothing can run; 4: something else is missing, and numbers would be labelled as partial.
+    nothing can run; 4: something else is missing or damaged, and numbers would be labelled as
+    partial.
 
     Example: incognita data check openood/cifar10 --data data
     """
     from incognita.benchmarks import data_plan as planning
     from incognita.benchmarks.definition_files import find_definition
-    from incognita.cli._terminal import DATA_MISSING, IN_PART
+    from incognita.cli._terminal import DATA_MISSING, IN_PART, progress_on_stderr
 
-    found = find_definition(benchmark)
-    checked = planning.check(found, data)
+    found = find_definition(benchmark, allow_outside=allow_outside)
+    with progress_on_stderr(first="checking") as (_, on_progress):
+        checked = planning.check(
+            found, data, allow_outside=allow_outside, deep=deep, on_progress=on_progress
+        )
     verdict = planning.verdict(checked)
     if as_json:
         metadata = {"benchmark": found.definition.name, "task": found.definition.task}
@@ -99,17 +112,22 @@ def _show_plan(definition: "Definition", needed: "list[Needed]") -> None:
         row = (need.set, need.role, _number(need.images), need.source or "", need.place)
         sets.add_row(*(Text(cell) for cell in row))
     console.print(sets)
-    sources = _table("Sources", "source", "size", "license", "published at")
-    for name, size, *words in dict.fromkeys(_source_row(need) for need in needed if need.source):
-        sources.add_row(*(Text(cell) for cell in (name, _size(size), *words)))
-    if sources.row_count:
+    rows = list(dict.fromkeys(_source_row(need) for need in needed if need.source))
+    sources = _table("Sources", "source", "size", "license")
+    for name, size, terms, _ in rows:
+        sources.add_row(*(Text(cell) for cell in (name, _size(size), terms)))
+    if rows:
         console.print(sources)
+    for name, _, _, published in rows:
+        if published:  # a line of its own, so that no link is broken
+            console.print(Text(f"{name}: {published}"), soft_wrap=True)
     if total := total_megabytes(needed):
         console.print(f"About {_size(total)} on disk in all.")
     if not any(entry.reads_files for entry in definition.set):
         console.print("Nothing to get: the images are drawn from a seed or come with a library.")
     if definition.home:
-        console.print(Text(f"Lists and prepared images: {definition.home}"))
+        where = Text(f"Lists and prepared images: {definition.home}")
+        console.print(where, soft_wrap=True)
 
 
 def _source_row(needed: "Needed") -> tuple[str, float | None, str, str]:
@@ -136,6 +154,11 @@ def _show_check(definition: "Definition", checked: "list[Checked]", verdict: "Ve
             Text(row.problem or "\n".join(_shown(row.missing))),
         )
     console.print(table)
+    for row in checked:
+        for file in row.damaged:
+            console.print(Text(f"damaged: {row.set}: {file}"), soft_wrap=True)
+        if row.n_damaged > len(row.damaged):
+            console.print(f"damaged: {row.set}: {row.n_damaged - len(row.damaged):,} more")
     console.print(Text(f"{verdict.value}: {VERDICTS[verdict.value]}"))
 
 
@@ -144,9 +167,9 @@ def _shown(missing: tuple[str, ...]) -> list[str]:
 
 
 def _console() -> "Console":
-    from rich.console import Console
+    from incognita.results.export import stdout_console
 
-    return Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    return stdout_console()
 
 
 def _table(title: str, *columns: str) -> "Table":

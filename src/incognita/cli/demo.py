@@ -14,7 +14,8 @@ BOX_METHODS = (
 def demo_command(
     out: Annotated[Path, typer.Option(help="Folder for the results of the demo.")] = Path("demo"),
     limit: Annotated[
-        int | None, typer.Option(min=100, help="Maximum images per set of Terra.")
+        int | None,
+        typer.Option(min=100, help="Maximum images per set of Terra; ten times for training."),
     ] = None,
 ) -> None:
     """Certify a simulated street detector, then rank methods on the embedded world Terra.

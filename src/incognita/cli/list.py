@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from incognita.cli._terminal import WRONG_USAGE
+
 
 class Kind(StrEnum):
     """What can be listed."""
@@ -32,13 +34,14 @@ def list_command(
         sys.stdout.write(f"{name:<{width}}  {line}\n".rstrip() + "\n")
     if not rows:
         sys.stderr.write(f"incognita: no {kind.value} match {pattern!r}.\n")
+        raise typer.Exit(WRONG_USAGE)
 
 
 def _methods(pattern: str) -> Iterator[tuple[str, str]]:
     from incognita.methods import METHODS
 
     for name in METHODS.names(pattern):
-        yield name, _first_line(METHODS.get(name).__doc__)
+        yield name, METHODS.summary(name)
 
 
 def _benchmarks(pattern: str) -> Iterator[tuple[str, str]]:
@@ -53,15 +56,8 @@ def _models(pattern: str) -> Iterator[tuple[str, str]]:
     from incognita.models import MODELS, library_examples
 
     for name in MODELS.names(pattern):
-        home = sys.modules[
-            MODELS.get(name).__module__
-        ]  # one file per model; its docstring describes it
-        yield name, _first_line(home.__doc__)
+        yield name, MODELS.summary(name)
     own = {"FILE.py:FUNCTION": "A function that returns a torch module, classifier or detector."}
     for name, line in (own | library_examples()).items():
         if fnmatchcase(name, pattern):
             yield name, line
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").strip().partition("\n")[0]

@@ -1,14 +1,18 @@
 """`incognita run`: every method on a benchmark, from one pass of the network."""
 
 import sys
+from contextlib import redirect_stdout
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from incognita.cli._log import LogFile, log_report
+from incognita.cli._options_file import OptionsFile
 from incognita.cli._terminal import IN_PART, progress_on_stderr
 from incognita.models import library_examples
+from incognita.registry import need
 
 if TYPE_CHECKING:
     from incognita.evaluation.evaluate import BoxOptions
@@ -35,12 +39,56 @@ Models = Annotated[
 Weights = Annotated[
     Path | None, typer.Option(help="Weights to load into the model: .safetensors or .pt.")
 ]
-Methods = Annotated[str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10)".')]
+Preprocess = Annotated[
+    str | None,
+    typer.Option(
+        help='Of a classifier: "size=256 crop=224 mean=imagenet std=imagenet", or none for pixels '
+        "/ 255. By default that of the model, else of the benchmark; a note says which."
+    ),
+]
+Methods = Annotated[
+    str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10), file.py:Class(k=3)".')
+]
 Data = Annotated[Path | None, typer.Option(help="Folder with the images of the benchmark.")]
+AllowOutside = Annotated[
+    bool,
+    typer.Option("--allow-outside", help="Follow paths in files that leave the data folder."),
+]
+Outputs = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with recorded outputs (npz, safetensors, Parquet; for boxes COCO JSON) "
+        "instead of a model and images."
+    ),
+]
+SaveOutputs = Annotated[
+    Path | None, typer.Option(help="Also save the outputs to this folder, for --outputs.")
+]
+FoundBoxes = Annotated[
+    Path | None,
+    typer.Option(
+        help="Boxes of a detector instead of a model: COCO results files in a folder, one per "
+        "set, or one file for all sets."
+    ),
+]
+Embed = Annotated[
+    str | None,
+    typer.Option(help="Classifier such as timm:NAME that gives the boxes features by their crops."),
+]
 Search = Annotated[
     bool, typer.Option("--search", help="Also choose parameters on validation data.")
 ]
-Limit = Annotated[int | None, typer.Option(min=1, help="Maximum images per set.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Maximum images per set; ten times as many for the training set of a classifier.",
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option(help="What the model is called in tables and results; changes no number."),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed for bootstrap and --limit.")]
 Resamples = Annotated[
     int, typer.Option(min=0, max=10_000, help="Bootstrap replicates; 0 for no intervals.")
@@ -93,6 +141,17 @@ Out = Annotated[
 Store = Annotated[
     Path | None, typer.Option(help="Folder for outputs of the network; by default OUT/outputs.")
 ]
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Print every column, however wide the screen is.")
+]
+FinishedRun = Annotated[
+    Path, typer.Argument(help="The --out folder of a run, or one of its results in JSON.")
+]
+NewMethods = Annotated[
+    str | None,
+    typer.Option(help='Also score these methods from the stored outputs: "gen, knn(k=10)".'),
+]
+N_OTHERS = 5  # other runs that are named
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print the evaluation as JSON instead of tables.")
 ]
@@ -102,8 +161,14 @@ def run_command(
     benchmark: BenchmarkName,
     model: Models = None,
     weights: Weights = None,
+    preprocess: Preprocess = None,
     methods: Methods = "all",
     data: Data = None,
+    allow_outside: AllowOutside = False,
+    outputs: Outputs = None,
+    save_outputs: SaveOutputs = None,
+    detections: FoundBoxes = None,
+    embed: Embed = None,
     search: Search = False,
     limit: Limit = None,
     seed: Seed = 0,
@@ -119,26 +184,39 @@ def run_command(
     workers: Workers = 1,
     out: Out = Path("runs"),
     store: Store = None,
+    name: Name = None,
+    wide: Wide = False,
     as_json: AsJson = False,
+    log: LogFile = None,
+    options: OptionsFile = None,
 ) -> None:
     """Rank methods on a benchmark; each image goes through the network once for all of them.
 
     Example: incognita run terra/standard --methods all
 
     Exit codes: 0 done, also if a note says that images are missing; 2 wrong usage; 3 data
-    missing; 4 finished, but some images or methods failed, which are named; 130 interrupted, and
-    the same command resumes.
+    missing; 4 finished, but a set is missing or some images or methods failed, which are named, or
+    the disk is full; 130 (Ctrl-C) or 143 (SIGTERM) interrupted: the same command resumes, as after
+    a full disk.
     """
+    need("torch", extra="torch", needed_by="run")
     from incognita.evaluation.evaluate import evaluate
     from incognita.extraction.settings import Settings
 
-    with progress_on_stderr() as (on_step, on_progress):
+    # what a network or a method prints must not end up in the JSON
+    progress = progress_on_stderr(resumes=True, log=log)
+    with redirect_stdout(sys.stderr), progress as (on_step, on_progress):
         evaluation = evaluate(
             model or None,
             benchmark,
             methods,
             weights=weights,
+            preprocess=preprocess,
             data=data,
+            allow_outside=allow_outside,
+            outputs=_one_of(outputs, detections),
+            embed=embed,
+            save_outputs=save_outputs,
             search=search,
             limit=limit,
             seed=seed,
@@ -146,13 +224,24 @@ def run_command(
             boxes=_boxes(
                 score_threshold, max_per_image, nms_iou, confidence_threshold, unknown_threshold
             ),
+            name=name,
             settings=Settings(batch_size, precision.value, device, workers),
             store=store or out / "outputs",
             out=out / "results",
             on_progress=on_progress,
             on_step=on_step,
+            on_note=lambda note: sys.stderr.write(f"note: {note}\n"),
         )
-    finish(evaluation, out, as_json=as_json)
+    log_report(log, evaluation)
+    finish(evaluation, out, as_json=as_json, wide=wide)
+
+
+def _one_of(outputs: Path | None, detections: Path | None) -> Path | None:
+    from incognita.errors import InvalidDataError
+
+    if outputs is not None and detections is not None:
+        raise InvalidDataError("Expected --outputs or --detections, got both. Leave one out.")
+    return outputs or detections
 
 
 def _boxes(
@@ -177,29 +266,64 @@ def _boxes(
     )
 
 
-def finish(evaluation: "Evaluation", out: Path, *, as_json: bool) -> None:
+def finish(evaluation: "Evaluation", out: Path, *, as_json: bool, wide: bool = False) -> None:
     """Print the evaluation; exit with code 4 if some images or methods failed."""
     from incognita.results.export import as_json_text
 
     if as_json:
         sys.stdout.write(as_json_text(evaluation))
     else:
-        show(evaluation, out)
+        show(evaluation, out, wide=wide)
     if not evaluation.is_complete:
         raise typer.Exit(IN_PART)
 
 
-def show(evaluation: "Evaluation", out: Path) -> None:
+def show(evaluation: "Evaluation", out: Path, *, wide: bool = False) -> None:
     """Print the report, further tables, and where the results are."""
-    from rich.console import Console
+    from rich.text import Text
 
-    from incognita.results.export import WIDTH, print_report
+    from incognita.results.export import print_report, stdout_console
 
-    # a log or a pipe has no width of its own
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = stdout_console(wide=wide)
     print_report(evaluation, console)
-    if (more := evaluation.further_tables()) is not None:
+    if (more := evaluation.further_tables(width=console.width)) is not None:
         console.print(more)
-    console.print(f"Results and scores of every {evaluation.row}: {(out / 'results').resolve()}")
+    where = (out / "results").resolve()
+    console.print(Text(f"Results and scores of every {evaluation.row}: {where}"), soft_wrap=True)
     if pictures := evaluation.metadata.get("pictures"):
-        console.print(f"Pictures of the best method: {Path(pictures).resolve()}")
+        where = Path(pictures).resolve()
+        console.print(Text(f"Pictures of the best method: {where}"), soft_wrap=True)
+
+
+def show_command(
+    run: FinishedRun = Path("runs"),
+    methods: NewMethods = None,
+    store: Store = None,
+    wide: Wide = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print a finished run again, without its model, its images or a network.
+
+    Example: incognita show runs --methods "gen, knn(k=10)"
+
+    The newest run is printed where a folder holds several. New methods are scored from its stored
+    outputs and added to it. Exit codes are those of the run.
+    """
+    from incognita.evaluation.finished_runs import find_runs, load_run
+
+    newest, *others = find_runs(run)
+    for other in others[:N_OTHERS]:
+        sys.stderr.write(f"another run: {other}\n")
+    if len(others) > N_OTHERS:
+        sys.stderr.write(f"and {len(others) - N_OTHERS} more below {run}\n")
+    if methods is not None:
+        _rescore(newest, methods, store)
+    finish(load_run(newest), newest.parents[3], as_json=as_json, wide=wide)
+
+
+def _rescore(run: Path, methods: str, store: Path | None) -> None:
+    need("torch", extra="torch", needed_by="show --methods")
+    from incognita.evaluation.rescore import rescore
+
+    with redirect_stdout(sys.stderr), progress_on_stderr(resumes=True) as (on_step, on_progress):
+        rescore(run, methods, store=store, on_progress=on_progress, on_step=on_step)

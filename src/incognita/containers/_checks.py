@@ -238,12 +238,3 @@ def concatenated_offsets(parts: Iterable[np.ndarray]) -> np.ndarray:
     """Concatenate the per-image offsets of several containers."""
     counts = [np.diff(offsets) for offsets in parts]
     return np.concatenate([[0], np.cumsum(np.concatenate(counts))])
-
-
-def count(n: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun, as representations show it.
-
-    >>> count(12345, "image"), count(1, "box", "boxes")
-    ('12,345 images', '1 box')
-    """
-    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"

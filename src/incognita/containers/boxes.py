@@ -31,10 +31,9 @@ from incognita.containers._checks import (
     check_sizes,
     check_unique,
     concatenated_offsets,
-    count,
 )
 from incognita.containers.classes import Classes, Role
-from incognita.errors import InvalidDataError
+from incognita.errors import InvalidDataError, count
 from incognita.shapes import Bool, Float, Int
 
 B = TypeVar("B", bound="_FlatBoxes")

@@ -6,9 +6,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from incognita.containers._checks import as_integers, check_rows, check_unique, count
+from incognita.containers._checks import as_integers, check_rows, check_unique
 from incognita.containers.boxes import BoxTruth
-from incognita.errors import InvalidDataError
+from incognita.errors import InvalidDataError, count
 from incognita.shapes import Int, Shaped
 
 

@@ -14,10 +14,9 @@ from incognita.containers._checks import (
     check_parts,
     check_rows,
     check_unique,
-    count,
 )
 from incognita.containers.boxes import Detections
-from incognita.errors import InvalidDataError
+from incognita.errors import InvalidDataError, count
 from incognita.shapes import Bool, Float, Int
 
 
@@ -161,6 +160,34 @@ class ClassifierOutputs:
         other._check_head()
         return other
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return every tensor by name: the columns, and the weights and biases of the heads.
+
+        >>> head = Head(torch.eye(2), torch.zeros(2))
+        >>> list(ClassifierOutputs(("a",), torch.zeros(1, 2), head=head).tensors())
+        ['logits', 'head.weight', 'head.bias']
+        """
+        heads = {} if self.head is None else {"head": self.head}
+        heads |= {f"heads[{place}]": head for place, head in enumerate(self.heads)}
+        found = {name: column for name, column in self._columns().items() if column is not None}
+        for name, head in heads.items():
+            found |= {f"{name}.weight": head.weight, f"{name}.bias": head.bias}
+        return found
+
+    def alias(self) -> "ClassifierOutputs":
+        """Return the same rows in containers of their own; only the memory of tensors is shared.
+
+        >>> layers = {"stem": torch.ones(1, 3)}
+        >>> outputs = ClassifierOutputs(("a",), torch.zeros(1, 2), layers=layers)
+        >>> outputs.alias().layers.clear()
+        >>> list(outputs.layers)
+        ['stem']
+        """
+        other = copy(self)
+        for name, value in vars(self).items():
+            object.__setattr__(other, name, _alias(value))
+        return other
+
     def of_head(self, index: int) -> "ClassifierOutputs":
         """Return the rows of one of several heads, as outputs of a model with that head alone."""
         if self.head_index is None or not 0 <= index < len(self.heads):
@@ -246,6 +273,17 @@ def _first_infinite_row(column: Tensor) -> int | None:
 
 def _kept(columns: Mapping[str, Tensor] | None, keep: Tensor) -> dict[str, Tensor] | None:
     return None if columns is None else {name: t[keep] for name, t in columns.items()}
+
+
+def _alias(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, Head):
+        return Head(value.weight.detach(), value.bias.detach())
+    if isinstance(value, Mapping):
+        return {name: _alias(item) for name, item in value.items()}
+    is_of_heads = isinstance(value, tuple) and isinstance(next(iter(value), None), Head)
+    return tuple(map(_alias, value)) if is_of_heads else value
 
 
 def _same_heads(a: ClassifierOutputs, b: ClassifierOutputs) -> bool:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from hashlib import file_digest
 from os import PathLike
 from pathlib import Path
@@ -13,13 +12,14 @@ import numpy as np
 from incognita._version import __version__
 from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Role
-from incognita.errors import InvalidDataError
+from incognita.errors import InvalidDataError, count
 from incognita.metrics import calibration, conventions
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.matching import MatchTable
 from incognita.metrics.measure import MetricValue, bootstrap_weights, every_image_once, undefined
 from incognita.metrics.open_set import SPLITS, split_images
 from incognita.metrics.suite import (
+    WI_RECALL,
     MatchTables,
     Named,
     Weights,
@@ -30,7 +30,8 @@ from incognita.metrics.suite import (
     open_set_papers,
 )
 from incognita.results.certificate import Certificate
-from incognita.results.result import ClassThreshold, ConfidenceBin, Result
+from incognita.results.result import ClassThreshold, ConfidenceBin, Result, interval_notes
+from incognita.shapes import Int
 
 N_STEPS = len(SPLITS) * 5
 
@@ -43,6 +44,7 @@ def certify(
     classes: str | PathLike[str] | None = None,
     tau: float | None = None,
     score_threshold: float | None = None,
+    wi_recall: float = WI_RECALL,
     n_resamples: int = 200,
     seed: int = 0,
     inputs: Mapping[str, Any] | None = None,
@@ -58,6 +60,7 @@ def certify(
         tau: IoU from which LRP and calibration count a detection as true; by default each
             convention's own (0.1 in the paper and SAOD, 0 in detection-calibration).
         score_threshold: Detections below this confidence are dropped first.
+        wi_recall: The recall at which the public codes read wilderness impact.
         n_resamples: Bootstrap replicates behind each interval; zero for none.
         seed: Random seed of the bootstrap.
         inputs: Further entries of `Certificate.inputs`.
@@ -80,26 +83,32 @@ def certify(
         raise InvalidDataError(
             "`known` and `classes` need files, got containers. Their classes have roles already."
         )
-    _check_numbers(tau=tau, score_threshold=score_threshold, n_resamples=n_resamples, seed=seed)
-    _check(tau, score_threshold, truth)
+    _check_numbers(
+        tau=tau, score_threshold=score_threshold, wi_recall=wi_recall, n_resamples=n_resamples,
+        seed=seed,
+    )  # fmt: skip
+    _check(tau, score_threshold, wi_recall, truth)
     detections = detections.for_images(truth.image_ids)
     if score_threshold is not None:
         detections = detections[detections.confidence >= score_threshold]
-    tables = MatchTables(detections, truth)
+    tables, rows = _merge_empty_images(detections, truth)
     results: list[Result] = []
     for split, keep in split_images(truth).items():
-        weights = bootstrap_weights(truth.n_images, n_resamples=n_resamples, seed=seed, keep=keep)
+        weights = bootstrap_weights(
+            truth.n_images, n_resamples=n_resamples, seed=seed, keep=keep, row_of_image=rows
+        )
         n_images = int(keep.sum())
-        for step in _steps(tables, weights, split, tau, on_step):
+        for step in _steps(tables, weights, split, tau, wi_recall, on_step):
             results += [_record(m, c, split, value, n_images) for m, c, value in step]
     options = {
-        "tau": tau, "score_threshold": score_threshold, "resamples": n_resamples, "seed": seed
+        "tau": tau, "score_threshold": score_threshold, "wi_recall": wi_recall,
+        "resamples": n_resamples, "seed": seed,
     }  # fmt: skip
     return Certificate(
         tuple(results),
         tuple(class_thresholds(tables, tau)),
         tuple(confidence_bins(tables, tau)),
-        tuple(_notes(detections, truth)),
+        (*_notes(detections, truth), *interval_notes(results, n_resamples)),
         options | dict(inputs or {}),
     )
 
@@ -134,12 +143,26 @@ def _load(
     return load_coco(truth, detections, known=known, classes=classes)
 
 
+def _merge_empty_images(
+    detections: Detections, truth: BoxTruth
+) -> tuple[MatchTables, Int[np.ndarray, "images"]]:
+    """Match with one image in place of all those without any box; also the row of each image.
+
+    They differ in nothing that a metric sees but their number, which the weights hold.
+    """
+    is_empty = (np.diff(detections.offsets) == 0) & (np.diff(truth.offsets) == 0)
+    is_kept = ~is_empty
+    is_kept[is_empty.argmax()] = True  # the first of them
+    rows = np.cumsum(is_kept) - 1
+    rows[is_empty] = rows[is_empty.argmax()]
+    ids = truth.image_ids[is_kept]
+    return MatchTables(detections.for_images(ids), truth.for_images(ids)), rows
+
+
 def _record(metric: str, convention: str, split: str, value: MetricValue, n_images: int) -> Result:
-    """Make a result: undefined without images, without an interval for a single one."""
+    """Make a result: undefined without images."""
     if n_images == 0:
         value = undefined("no image is in this split", value.support)
-    elif n_images == 1:
-        value = replace(value, values=value.values[:1])
     return Result.from_value(metric, convention, split=split, value=value)
 
 
@@ -148,13 +171,14 @@ def _steps(
     weights: Weights,
     split: str,
     tau: float | None,
+    wi_recall: float,
     on_step: Callable[[str], None] | None,
 ) -> Iterator[Named]:
     is_unknown_only = split == "unknown-only"
     steps: dict[str, Callable[[], Named]] = {
         "closed set": lambda: closed_set(tables, weights),
         "open set": lambda: open_set_papers(tables, weights, unknown_only=is_unknown_only),
-        "open set, public codes": lambda: open_set_codes(tables, weights),
+        "open set, public codes": lambda: open_set_codes(tables, weights, wi_recall=wi_recall),
         "LRP": lambda: localization_recall_precision(tables, weights, tau=tau),
         "calibration": lambda: calibrated(tables, weights, tau=tau),
     }
@@ -211,9 +235,13 @@ def _check_numbers(**values: object) -> None:
             raise InvalidDataError(f"Expected {name} to be at least 0, got {value}.")
 
 
-def _check(tau: float | None, score_threshold: float | None, truth: BoxTruth) -> None:
+def _check(
+    tau: float | None, score_threshold: float | None, wi_recall: float, truth: BoxTruth
+) -> None:
     if tau is not None and not 0 <= tau < 1:
         raise InvalidDataError(f"Expected tau from 0 to below 1, got {tau}.")
+    if not 0 < wi_recall <= 1:
+        raise InvalidDataError(f"Expected wi_recall above 0 and at most 1, got {wi_recall}.")
     if score_threshold is not None and not math.isfinite(score_threshold):
         raise InvalidDataError(f"Expected a finite score_threshold, got {score_threshold}.")
     if not truth.n_images:
@@ -238,11 +266,14 @@ def _notes(detections: Detections, truth: BoxTruth) -> Iterator[str]:
         yield "No object is unknown: the open-set metrics do not apply."
     n_without = int((np.diff(detections.offsets) == 0).sum())
     if len(detections) and 2 * n_without > truth.n_images:
-        yield f"{n_without} of {truth.n_images} images have no detection. Is the file complete?"
+        have = "has" if n_without == 1 else "have"
+        n_images = count(truth.n_images, "image")
+        yield f"{n_without:,} of {n_images} {have} no detection. Is the file complete?"
     if len(detections) and not 0 <= detections.confidence.min() <= detections.confidence.max() <= 1:
         yield "Some confidences are outside 0 to 1: calibration is undefined where they count."
     if (n := int(roles[Role.IGNORED].sum())) > 0:
-        yield f"{n} detections of ignored classes were left out."
+        were = "was" if n == 1 else "were"
+        yield f"{count(n, 'detection')} of ignored classes {were} left out."
     no_truth = set(truth.classes.known_names) - {
         truth.classes.names[k] for k in np.unique(truth.class_ids)
     }

@@ -11,7 +11,13 @@ from zlib import crc32
 import numpy as np
 
 from incognita.benchmarks.benchmark import KNOWN, SHIFTED
-from incognita.metrics.measure import MetricValue, bootstrap_weights, undefined
+from incognita.metrics.measure import (
+    MIN_UNITS,
+    MetricValue,
+    bootstrap_weights,
+    mean_of_values,
+    undefined,
+)
 from incognita.metrics.ranking import RANKING_METRICS, RankingReplicates, ranking_replicates
 from incognita.metrics.selective import aurc
 from incognita.results.result import FULL_SPECTRUM, Result, Split
@@ -28,6 +34,21 @@ def draw(sets: Sequence[ScoredSet], *, n_resamples: int, seed: int) -> dict[str,
         )
         for scored in sets
     }
+
+
+def measure_methods(
+    sets: Sequence[ScoredSet], scores: Mapping[str, Scores], *, n_resamples: int, seed: int
+) -> tuple[dict[str, Measured], list[Result]]:
+    """Measure all methods on the same replicates; also return the accuracy."""
+    weights = draw(sets, n_resamples=n_resamples, seed=seed)
+    measured = measure_unknown(sets, scores, weights)
+    parts = [measure_mistakes(sets, scores, weights)]
+    if any(scored.group == SHIFTED for scored in sets):
+        parts.append(measure_unknown(sets, scores, weights, with_shifted=True))
+    for part in parts:
+        for key, values in part.items():
+            measured[key] |= values
+    return measured, list(accuracy_results(sets, weights))
 
 
 def measure_unknown(
@@ -54,7 +75,10 @@ def measure_unknown(
         for method, mine in scores.items():
             column = np.concatenate([mine[part.name] for part in rows])
             ranked = ranking_replicates(column, is_unknown, counts)
-            measured[method] |= {(m, split): getattr(ranked, m) for m in RANKING_METRICS}
+            replicates = slice(None if _units(split, sets) >= MIN_UNITS else 1)
+            measured[method] |= {
+                (m, split): getattr(ranked, m)[replicates] for m in RANKING_METRICS
+            }
     for values in measured.values():
         for group, splits in groups.items():
             values |= {(m, group): _mean(values, m, splits) for m in RANKING_METRICS}
@@ -62,7 +86,7 @@ def measure_unknown(
 
 
 def _mean(values: Measured, metric: str, splits: Sequence[Split]) -> Replicates:
-    return np.asarray(np.mean([values[metric, split] for split in splits], axis=0))
+    return mean_of_values([values[metric, split] for split in splits])
 
 
 def measure_mistakes(
@@ -110,16 +134,27 @@ def _accuracy(parts: Sequence[ScoredSet], weights: Mapping[str, np.ndarray]) -> 
     counts = np.concatenate([weights[scored.name] for scored in parts])
     right = ~np.concatenate([is_wrong for is_wrong in wrong if is_wrong is not None])
     weighted = right.astype(np.float64) @ counts
-    return MetricValue(weighted / counts.sum(axis=0, dtype=np.float64), support)
+    values = weighted / counts.sum(axis=0, dtype=np.float64)
+    return MetricValue(values, support, units=support["images"])
 
 
 def as_results(measured: Measured, sets: Sequence[ScoredSet]) -> Iterator[Result]:
     """Convert values with their replicates to records."""
     for (metric, split), values in measured.items():
-        support = _support(split, sets)
-        if support.get("unknown images", 2) <= support.get("sets", 1):
-            values = values[:1]  # resampling a single image would look certain
-        yield Result.from_value(metric, "paper", split=split, value=MetricValue(values, support))
+        value = MetricValue(values, _support(split, sets), units=_units(split, sets))
+        yield Result.from_value(metric, "paper", split=split, value=value)
+
+
+def _units(split: Split, sets: Sequence[ScoredSet]) -> int:
+    """Count the images of the smaller side: the known, or the smallest unknown set of a group."""
+    known = known_sets(sets, with_shifted=split.setting is not None)
+    n_known = sum(len(scored) for scored in known)
+    if split == MISTAKES:
+        is_wrong = _is_wrong(known[0])
+        n_wrong = 0 if is_wrong is None else int(is_wrong.sum())
+        return min(n_wrong, n_known - n_wrong)
+    unknown = [s for s in sets if s.group == split.group and split.set in (None, s.name)]
+    return min(n_known, *(len(scored) for scored in unknown if len(scored)))
 
 
 def _support(split: Split, sets: Sequence[ScoredSet]) -> dict[str, int]:

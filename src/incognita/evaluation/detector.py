@@ -4,7 +4,7 @@ t* on the detector's confidence selects the boxes that are scored; tau on a meth
 those that are called unknown.
 """
 
-import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +29,7 @@ from incognita.decisions.thresholds import (
     UnknownThreshold,
 )
 from incognita.decisions.unknown_thresholds import HarmonicMean, KnownGaussian
-from incognita.errors import InvalidDataError
+from incognita.errors import InvalidDataError, count
 from incognita.evaluation.detector_metrics import (
     Measures,
     ThresholdedScores,
@@ -48,14 +48,16 @@ from incognita.evaluation.fit_and_score import (
     needs_layers,
 )
 from incognita.evaluation.gallery import draw_pictures, picture_folder
+from incognita.evaluation.plausibility import check_class_images, check_rows, is_unnamed
 from incognita.evaluation.select_methods import Capabilities, SelectedMethods
 from incognita.extraction.detector_pass import identity_of_detector
+from incognita.extraction.recorded import RecordedModel
 from incognita.extraction.settings import DETECTOR_LAYOUT, Settings
+from incognita.extraction.stored_sets import StoredDetector
 from incognita.methods.method import Method
 from incognita.methods.per_head import PerHead, for_heads
 from incognita.models.detector import (
     Detector,
-    SelectedClasses,
     gives_features,
     select_classes,
     wrap_detector,
@@ -67,8 +69,6 @@ from incognita.results.result import Result, Split
 from incognita.results.score_tables import DetectedSet, box_frame
 
 VALIDATION, UNKNOWN_VALIDATION = "validation", "unknown validation"
-# "class 3", "LABEL_3", "3": names that libraries give to unnamed classes
-_NUMBERED = re.compile(r"(class |label[_ ]?)?\d+", re.IGNORECASE)
 
 
 def load_detector(model: object, benchmark: Benchmark, weights: Path | None = None) -> Detector:
@@ -101,7 +101,7 @@ def _detector(given: object, benchmark: Benchmark, weights: Path | None) -> Dete
             f"{type(given).__name__}. Wrap it with incognita.wrap_detector."
         )
     detector = _wrapped(given, None, benchmark, weights)
-    if _is_unnamed(detector) and len(detector.class_names) != len(benchmark.classes):
+    if is_unnamed(detector.class_names) and len(detector.class_names) != len(benchmark.classes):
         # the adapter knows whether an output may have no name
         return _wrapped(given, benchmark.classes, benchmark, weights)
     return detector
@@ -130,7 +130,7 @@ def _with_benchmark_classes(detector: Detector, benchmark: Benchmark) -> Detecto
     ours = benchmark.classes
     if list(detector.class_names) == list(ours):
         return detector
-    if _is_unnamed(detector) and len(detector.class_names) == len(ours):
+    if is_unnamed(detector.class_names) and len(detector.class_names) == len(ours):
         note = f"{detector.name} names no classes: they are taken in the order of the benchmark"
         return select_classes(detector, ours, range(len(ours)), note=note)
     theirs = [plain(name) for name in detector.class_names]
@@ -139,13 +139,12 @@ def _with_benchmark_classes(detector: Detector, benchmark: Benchmark) -> Detecto
             raise InvalidDataError(_class_error(detector, name, benchmark))
     places = [theirs.index(plain(name)) for name in ours]
     n_others = len(theirs) - len(ours)
-    note = f"{n_others} classes of {detector.name} are not known here: their boxes are left out"
+    are = "is" if n_others == 1 else "are"
+    note = (
+        f"{count(n_others, 'class', 'classes')} of {detector.name} {are} not known here: "
+        f"boxes of {'it' if n_others == 1 else 'them'} are left out"
+    )
     return select_classes(detector, ours, places, note=note if n_others else None)
-
-
-def _is_unnamed(detector: Detector) -> bool:
-    """Whether the class names are mere numbers."""
-    return all(_NUMBERED.fullmatch(name) for name in detector.class_names)
 
 
 def _class_error(detector: Detector, name: str, benchmark: Benchmark) -> str:
@@ -301,7 +300,8 @@ class DetectorTask:
     def capabilities(self) -> Capabilities:
         """Return what the detector and the benchmark provide to methods."""
         layers = tuple(self.detector.layers)
-        available = Needs.LOGITS
+        is_recorded = isinstance(self.detector, RecordedModel)
+        available = Needs.LOGITS if getattr(self.detector, "has_logits", True) else Needs(0)
         available |= Needs.HEAD if self.detector.heads else Needs(0)
         available |= Needs.FEATURES if gives_features(self.detector) else Needs(0)
         for need, prefix in ((Needs.LATENT, "latent/"), (Needs.SHORTCUTS, "shortcut/")):
@@ -312,6 +312,7 @@ class DetectorTask:
             head_reason=self.detector.head_reason,
             n_layers=len(layers),
             rows_are_boxes=True,
+            is_recorded=is_recorded,
         )
 
     def fit_per_head(self, selected: SelectedMethods) -> SelectedMethods:
@@ -355,33 +356,47 @@ class DetectorTask:
             sets = list(self._extractor.sets.values())
             weights = draw_images(sets, n_resamples=options.n_resamples, seed=options.seed)
             shared = measure_detector(sets, weights) if scored.fitted else {}
-            for key, thresholded in self.thresholded.items():
+            for key, fitted in scored.fitted.items():
                 if on_step is not None:
                     on_step(f"measuring {key}")
+                thresholded = self.thresholded[key]
                 measures = shared | measure_method(sets, thresholded, weights)
-                methods[key] = self._measurement(scored.fitted[key], thresholded, measures, sets)
-        return Measurements(methods, groups=self._groups())
+                methods[key] = self._measurement(fitted, thresholded, measures, sets)
+        return Measurements(methods, groups=self._groups(), notes=self._doubts())
+
+    def _doubts(self) -> tuple[str, ...]:
+        """Return notes on numbers that are not plausible."""
+        if self._extractor is None:
+            return ()
+        n_rows: Counter[str] = Counter()
+        for seen in self._extractor.sets.values():
+            if seen.group not in (KNOWN, SHIFTED, MIXED):
+                n_rows.update({seen.group: int(seen.is_kept.sum())})
+        return (*check_class_images(self.benchmark), *check_rows(n_rows, self.row))
 
     def _choose_tau(self, scored: ScoredMethods, extractor: DetectorExtractor) -> None:
         """Choose tau for every method; a method for which it cannot be chosen fails."""
-        rows = extractor.rows_for_tau()
+        parts = {f"{extractor.chosen_on} for tau": extractor.rows_for_tau()}
+        if (unknown_rows := self._unknown_rows(extractor)) is not None:
+            parts[f"{UNKNOWN_VALIDATION} for tau"] = unknown_rows
+        for name, part in parts.items():
+            scored.shared.add(name, part)
 
         def choose(key: MethodKey, fitted: FittedMethod) -> None:
-            known, unknown = _scores(fitted, rows), self._unknown_scores(fitted, extractor)
+            known, *others = [_scores(fitted, name, part) for name, part in parts.items()]
+            unknown = others[0] if others else None
             tau, gaussian = self.score_policy.fit(known, unknown), KnownGaussian().fit(known)
             self.thresholded[key] = ThresholdedScores(fitted.scores, tau, gaussian)
 
         for key, fitted in list(scored.fitted.items()):
-            scored.guard(key, partial(choose, key, fitted))
+            scored.guard(key, partial(choose, key, fitted), reads=list(parts))
 
-    def _unknown_scores(
-        self, fitted: FittedMethod, extractor: DetectorExtractor
-    ) -> np.ndarray | None:
-        """Score unknown validation boxes, for the one policy that uses them."""
+    def _unknown_rows(self, extractor: DetectorExtractor) -> ClassifierOutputs | None:
+        """Return unknown validation boxes, for the one policy that uses them."""
         dataset = self.benchmark.unknown_validation
         if dataset is None or not isinstance(self.score_policy, HarmonicMean):
             return None
-        return _scores(fitted, extractor.unknown_rows(dataset, layers=self._layers))
+        return extractor.unknown_rows(dataset, layers=self._layers)
 
     def _measurement(
         self,
@@ -412,8 +427,8 @@ class DetectorTask:
         """Return notes on the method, the detector and the thresholds."""
         method = fitted.method
         notes = [note] if (note := str(getattr(method, "notes_", ""))) else []
-        if isinstance(self.detector, SelectedClasses) and self.detector.note:
-            notes.append(self.detector.note)
+        if remark := getattr(self.detector, "note", None):  # of `SelectedClasses`
+            notes.append(remark)
         if options.search and isinstance(method, PerHead) and method.scorer.search_space:
             notes.append(
                 f"{method.title} is fitted for each head of the detector separately, and its "
@@ -434,7 +449,8 @@ class DetectorTask:
             return [], {"pictures": None}
         folder, best = picture_folder(best_result), evaluation.results[0].title
         notes: list[str] = []
-        if self._extractor is not None and best in self.thresholded:
+        has_images = not isinstance(self.detector, StoredDetector)
+        if self._extractor is not None and best in self.thresholded and has_images:
             sets, thresholded = self._extractor.sets, self.thresholded[best]
             notes = draw_pictures(self.benchmark, sets, thresholded, best, folder)
         return notes, {"pictures": str(folder) if folder.is_dir() else None}
@@ -444,9 +460,9 @@ class DetectorTask:
         return tuple(Split(group) for group in groups if group not in (KNOWN, SHIFTED, MIXED))
 
 
-def _scores(fitted: FittedMethod, rows: ClassifierOutputs) -> np.ndarray:
+def _scores(fitted: FittedMethod, name: str, rows: ClassifierOutputs) -> np.ndarray:
     with torch.no_grad():
-        return fitted.method.score(rows).cpu().numpy().astype(np.float64)
+        return fitted.checked(name, fitted.method.score(rows.alias()))
 
 
 def _describe_confidence(threshold: ConfidenceThreshold) -> dict[str, Any]:

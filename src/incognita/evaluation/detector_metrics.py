@@ -20,7 +20,12 @@ from incognita.decisions.thresholds import UnknownThreshold
 from incognita.errors import InvalidDataError
 from incognita.metrics import conventions
 from incognita.metrics.matching import match
-from incognita.metrics.measure import MetricValue, bootstrap_weights, undefined
+from incognita.metrics.measure import (
+    MetricValue,
+    bootstrap_weights,
+    mean_of_values,
+    undefined,
+)
 from incognita.metrics.open_set import split_images
 from incognita.metrics.ranking import RANKING_METRICS, ranking_replicates
 from incognita.metrics.suite import (
@@ -125,7 +130,7 @@ def measure_detector(sets: Sequence[DetectedSet], weights: Mapping[str, np.ndarr
     (test,) = [seen for seen in sets if seen.group == KNOWN]
     tables = MatchTables(test.found, test.truth)
     return {
-        (metric, convention, Split(KNOWN)): _without_false_certainty(value)
+        (metric, convention, Split(KNOWN)): value
         for metric, convention, value in closed_set(tables, weights[test.name])
     }
 
@@ -146,7 +151,7 @@ def measure_method(
         measures |= _mixed(seen, thresholded, weights[seen.name])
     for group in dict.fromkeys(seen.group for seen in unknown):
         measures |= _group_means(measures, group)
-    return {key: _without_false_certainty(value) for key, value in measures.items()}
+    return measures
 
 
 def _split_of(seen: DetectedSet) -> Split:
@@ -175,8 +180,9 @@ def _ranked(
     is_unknown = np.repeat([False, True], [len(seen.kept) for seen in pair])
     counts = np.concatenate([weights[seen.name][seen.kept.image_index] for seen in pair])
     ranked = ranking_replicates(scores, is_unknown, counts)
+    units = min(int((np.diff(seen.kept.offsets) > 0).sum()) for seen in pair)
     for metric in RANKING_METRICS:
-        yield metric, MetricValue(getattr(ranked, metric), support)
+        yield metric, MetricValue(getattr(ranked, metric), support, units=units)
 
 
 def _open_set(
@@ -235,12 +241,6 @@ def _mean(parts: Sequence[MetricValue]) -> MetricValue:
     missing = [part.reason for part in parts if part.reason is not None]
     if missing:
         return undefined(missing[0], support)
-    return MetricValue(np.mean([part.values for part in parts], axis=0), support)
-
-
-def _without_false_certainty(value: MetricValue) -> MetricValue:
-    """Drop the replicates if resampling a single image would look certain."""
-    support = value.support
-    n_images = support.get("unknown images", support.get("images", 2))
-    is_single = n_images <= support.get("sets", 1) or support.get("known images", 2) < 2
-    return replace(value, values=value.values[:1]) if is_single else value
+    counted = [part.units for part in parts if part.units is not None]
+    values = mean_of_values([part.values for part in parts])
+    return MetricValue(values, support, units=min(counted, default=None))

@@ -15,12 +15,19 @@ from incognita.errors import InvalidDataError
 from incognita.evaluation.classifier import ClassifierTask, OneModel, load_classifiers
 from incognita.evaluation.detector import DetectorTask, load_detector
 from incognita.evaluation.evaluator import EvaluationPlan, Evaluator, Options
+from incognita.evaluation.finished_runs import save_run
 from incognita.evaluation.fit_and_score import ExtractionLog, Progress
+from incognita.evaluation.rescore import describe_run
 from incognita.evaluation.select_methods import Methods, select_methods
 from incognita.extraction.detector_pass import refuse_half_precision
+from incognita.extraction.recorded import RecordedModel
 from incognita.extraction.settings import Settings
 from incognita.extraction.store import OutputStore
+from incognita.extraction.stored_outputs import check_space
+from incognita.formats.recorded_outputs import OutputsFolder, RecordedBoxes, RecordedImages
+from incognita.models.classifier import Classifier
 from incognita.models.detector import Detector
+from incognita.models.load import load_classifier
 from incognita.results.evaluation import Evaluation
 from incognita.results.store import ResultStore
 
@@ -55,17 +62,24 @@ def evaluate(
     methods: Methods = "all",
     *,
     weights: str | Path | None = None,
+    preprocess: str | Callable[..., Any] | None = None,
     data: str | Path | None = None,
+    allow_outside: bool = False,
     search: bool = False,
     limit: int | None = None,
     seed: int = 0,
     n_resamples: int = 200,
+    outputs: str | Path | None = None,
+    save_outputs: str | Path | None = None,
+    embed: str | Classifier | None = None,
     boxes: BoxOptions | None = None,
+    name: str | None = None,
     settings: Settings | None = None,
     store: str | Path | None = None,
     out: str | Path | None = None,
     on_progress: Progress | None = None,
     on_step: Callable[[str], None] | None = None,
+    on_note: Callable[[str], object] | None = None,
 ) -> Evaluation:
     """Rank methods on a benchmark; every image goes through the network once for all of them.
 
@@ -75,65 +89,155 @@ def evaluate(
         benchmark: The name of a benchmark, a TOML file, or a loaded benchmark.
         methods: `all`, names such as `"msp, react+knn, knn(k=10)"`, or methods.
         weights: A file with weights for a model given by name.
+        preprocess: An `incognita.Preprocessing`, its text such as "size=256 crop=224 mean=imagenet
+            std=imagenet", "none" for pixels / 255, or a function from a uint8 RGB array to a
+            tensor. By default that of the model, else the benchmark's; a note says which.
         data: The folder with the images of the benchmark.
+        allow_outside: Whether paths in the files of the benchmark may leave that folder.
         search: Also choose parameters on validation data, and report both.
-        limit: Maximum images per set, for a quick look.
+        limit: Maximum images per set, ten times as many for the training set of a classifier.
         seed: Random seed for the bootstrap and `limit`.
         n_resamples: Bootstrap replicates behind each interval; zero for none.
+        outputs: A folder with recorded outputs instead of a model and images; see docs/outputs.md.
+        save_outputs: A folder for the outputs in that layout, for others to use.
+        embed: A classifier; with outputs of a detector, the features of a box are those of its
+            crop in this network.
         boxes: For a detection benchmark: which boxes are kept, and how thresholds are chosen.
+        name: What the model is called in tables and results, instead of a name made from its
+            class or file. It changes no number, and stored results are found under any name.
         settings: Batch size, precision, device, workers.
         store: A folder for outputs, so that an interrupted run can resume.
         out: A folder for results; methods with a stored result are not run again.
         on_progress: Called with a data set's name, images done, images in total.
         on_step: Called with a description of each step.
+        on_note: Called with a remark before the run, such as the size of the outputs.
     """
-    _check_types(benchmark, limit, boxes, settings)
-    _check_folders(store=store, out=out)
+    _check_types(
+        benchmark=benchmark,
+        weights=weights,
+        data=data,
+        limit=limit,
+        seed=seed,
+        n_resamples=n_resamples,
+        boxes=boxes,
+        settings=settings,
+        store=store,
+        out=out,
+    )
+    _check_folders(store=store, out=out, save_outputs=save_outputs)
     if not isinstance(benchmark, Benchmark):
-        benchmark = load_benchmark(benchmark, data=data, limit=limit, seed=seed)
-    elif limit is not None or data is not None:
-        raise InvalidDataError(
-            "`limit` and `data` need a benchmark given by name, got a loaded one. Pass them to "
-            "load_benchmark."
+        benchmark = load_benchmark(
+            benchmark,
+            data=data,
+            limit=limit,
+            seed=seed,
+            outputs=outputs,
+            allow_outside=allow_outside,
         )
-    outputs = None if store is None else OutputStore(Path(store))
-    log = ExtractionLog(settings or Settings(), outputs, on_progress)
+    elif limit is not None or data is not None or outputs is not None:
+        raise InvalidDataError(
+            "`limit`, `data` and `outputs` need a benchmark given by name, got a loaded one. Pass "
+            "them to load_benchmark."
+        )
+    if outputs is not None:
+        model = _recorded_model(model, benchmark, Path(outputs), embed)
+    elif embed is not None:
+        raise InvalidDataError("`embed` needs boxes from files. Give --detections or outputs.")
+    log_store = None if store is None else OutputStore(Path(store))
+    save_to = None if save_outputs is None else Path(save_outputs)
+    log = ExtractionLog(settings or Settings(), log_store, on_progress, save_to)
     path = None if weights is None else Path(weights)
     task: ClassifierTask | DetectorTask
     if benchmark.task == "detection":
+        _refuse_preprocess(preprocess, benchmark)
         task = _detector_task(model, benchmark, path, boxes or BoxOptions(), log)
     elif boxes is None:
-        task = ClassifierTask(load_classifiers(model, benchmark, path), benchmark, log)
+        networks, notes = load_classifiers(model, benchmark, path, preprocess)
+        task = ClassifierTask(networks, benchmark, log, notes)
     else:
         raise InvalidDataError(
             f"`boxes` needs a detection benchmark, got {benchmark.name} for classifiers."
         )
+    if isinstance(task, ClassifierTask) and save_to is not None and len(task.networks) > 1:
+        raise InvalidDataError("Expected one network to save outputs of, got an ensemble.")
     selected = select_methods(methods, task.capabilities())
     if isinstance(task, DetectorTask):
         selected = task.fit_per_head(selected)
     check_benchmark(benchmark, searching=search)
     options = Options(search, limit, seed, n_resamples)
     results = None if out is None else ResultStore(Path(out))
-    plan = EvaluationPlan(benchmark, selected, options, log, results)
-    return Evaluator(plan, task).run(on_step)
+    plan = EvaluationPlan(benchmark, selected, options, log, results, name)
+    if log_store is not None and not isinstance(model, RecordedModel):
+        check_space(_models(task), benchmark, log_store.root, on_note)
+    evaluation = Evaluator(plan, task).run(on_step)
+    if results is not None:
+        scoring = None
+        if not isinstance(model, RecordedModel):
+            scoring = describe_run(benchmark, _models(task), getattr(task, "model_notes", ()))
+        save_run(results, evaluation, seed=seed, n_resamples=n_resamples, scoring=scoring)
+    return evaluation
 
 
-def _check_types(benchmark: object, limit: object, boxes: object, settings: object) -> None:
-    expected: tuple[tuple[str, object, Any, str], ...] = (
-        ("benchmark", benchmark, str | PathLike | Benchmark, "a name, a TOML file or a Benchmark"),
-        ("limit", limit, int | None, "a whole number"),
-        ("boxes", boxes, BoxOptions | None, "BoxOptions"),
-        ("settings", settings, Settings | None, "Settings"),
-    )
-    for name, value, kind, what in expected:
+_TYPES: dict[str, tuple[Any, str]] = {
+    "benchmark": (str | PathLike | Benchmark, "a name, a TOML file or a Benchmark"),
+    "weights": (str | PathLike | None, "the path of a file"),
+    "data": (str | PathLike | None, "the path of a folder"),
+    "limit": (int | None, "a whole number"),
+    "seed": (int, "a whole number"),
+    "n_resamples": (int, "a whole number"),
+    "boxes": (BoxOptions | None, "BoxOptions"),
+    "settings": (Settings | None, "Settings"),
+    "store": (str | PathLike | None, "the path of a folder"),
+    "out": (str | PathLike | None, "the path of a folder"),
+}
+
+
+def _check_types(**options: object) -> None:
+    for name, value in options.items():
+        kind, what = _TYPES[name]
         if isinstance(value, bool) or not isinstance(value, kind):
             raise InvalidDataError(f"Expected {name} to be {what}, got {value!r:.80}.")
+        if name in ("seed", "n_resamples") and isinstance(value, int) and value < 0:
+            raise InvalidDataError(f"Expected {name} to be at least 0, got {value}.")
 
 
 def _check_folders(**folders: str | Path | None) -> None:
     for name, folder in folders.items():
         if folder is not None and Path(folder).exists() and not Path(folder).is_dir():
             raise InvalidDataError(f"Expected {name} to be a folder, got the file {folder}.")
+
+
+def _refuse_preprocess(preprocess: object, benchmark: Benchmark) -> None:
+    if preprocess is not None:
+        raise InvalidDataError(
+            f"`preprocess` needs a benchmark for classifiers, got {benchmark.name} for detectors. "
+            f"Pass it to wrap_detector."
+        )
+
+
+def _recorded_model(
+    model: object, benchmark: Benchmark, folder: Path, embed: str | Classifier | None
+) -> RecordedModel:
+    if model is not None:
+        raise InvalidDataError("Expected a model or outputs, got both. Leave one of them out.")
+    example = benchmark.test
+    assert isinstance(example, RecordedImages | RecordedBoxes)
+    name, recorded = folder.resolve().stem, OutputsFolder.at(folder)
+    embedder = load_classifier(embed) if isinstance(embed, str) else embed
+    if embedder is not None:
+        name = f"{name} + {embedder.name}"
+        if benchmark.task != "detection":
+            raise InvalidDataError(
+                f"`embed` needs a detection benchmark, got {benchmark.name} for classifiers."
+            )
+    names = tuple((recorded.categories() or {}).values())
+    if benchmark.task == "detection" or not names:
+        names = tuple(benchmark.classes)
+    return RecordedModel(name, recorded, names, example, embedder)
+
+
+def _models(task: ClassifierTask | DetectorTask) -> list[Classifier | Detector]:
+    return [task.detector] if isinstance(task, DetectorTask) else list(task.networks)
 
 
 def _detector_task(

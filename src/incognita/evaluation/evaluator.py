@@ -32,11 +32,11 @@ from incognita.evaluation.fit_and_score import (
 from incognita.evaluation.select_methods import SelectedMethods
 from incognita.extraction.settings import Settings
 from incognita.methods.method import Method, family_of
-from incognita.models.fingerprints import describe_callable
+from incognita.models.fingerprints import describe_source
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import Cost, MethodKey, MethodResult
-from incognita.results.result import Result, Split
-from incognita.results.score_tables import Measured, ScoredSet, Scores
+from incognita.results.result import Result, Split, interval_notes
+from incognita.results.score_tables import Measured, ScoredSet, Scores, as_utf8
 from incognita.results.store import ResultStore
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class EvaluationPlan:
         options: Search, limit, seed, resamples.
         log: Settings and cost of the extraction.
         results: The result store, if there is one.
+        name: What the model is called in tables and results; it changes no number.
     """
 
     benchmark: Benchmark
@@ -72,6 +73,7 @@ class EvaluationPlan:
     options: Options
     log: ExtractionLog
     results: ResultStore | None = None
+    name: str | None = None
 
     def is_searched(self, method: Method) -> bool:
         """Whether a second version of a method runs, with searched parameters."""
@@ -123,7 +125,10 @@ class EvaluationPlan:
 
     def failed_images(self, stored: Iterable[MethodResult]) -> tuple[tuple[str, str, str], ...]:
         """Return the images that failed now or in a stored result, each once."""
-        now = [(name, str(image.image_id), image.reason) for name, image in self.log.failed_images]
+        now = [
+            (name, as_utf8(str(image.image_id)), image.reason)
+            for name, image in self.log.failed_images
+        ]
         before = [image for record in stored for image in record.failed_images]
         return tuple({image[:2]: image for image in [*before, *now]}.values())
 
@@ -131,9 +136,15 @@ class EvaluationPlan:
         """Return what was evaluated, and what it cost."""
         return dict(shared) | {
             "title": self.benchmark.title,
+            "absent": dict(self.benchmark.metadata.get("absent", {})),
             "passes": self.log.count._asdict(),
             "output_bytes": self.log.n_bytes,
+            **self.named(),
         }
+
+    def named(self) -> dict[str, str]:
+        """Return the name that users gave the model, if they did."""
+        return {} if self.name is None else {"name": self.name}
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +166,7 @@ class Measurements:
     measured: Mapping[str, Measured] = field(default_factory=dict)
     sets: tuple[ScoredSet, ...] = ()
     scores: Mapping[str, Scores] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @runtime_checkable
@@ -219,7 +231,8 @@ class Evaluator:
         """Make the record of every new method, and store it."""
         records = {}
         for key, measurement in measurements.methods.items():
-            records[key] = self._record(key, scored, measurement, shared)
+            record = self._record(key, scored, measurement, shared)
+            records[key] = replace(record, notes=(*record.notes, *measurements.notes))
             if self.plan.results is not None:
                 self.plan.results.save(records[key], measurement.frame)
         return records
@@ -239,8 +252,12 @@ class Evaluator:
             cost=measurement.cost,
             identity=self.plan.identity(shared, key),
             search=scored.searches.get(key),
-            provenance=provenance(),
-            notes=(*self.plan.benchmark.notes, *self.task.notes(fitted, self.plan.options)),
+            provenance=provenance() | self.plan.named(),
+            notes=(
+                *self.plan.benchmark.notes,
+                *fitted.notes,
+                *self.task.notes(fitted, self.plan.options),
+            ),
             failed_images=self.plan.failed_images(()),
             thresholds=measurement.thresholds,
         )
@@ -265,9 +282,7 @@ class Evaluator:
             skipped=plan.selected.skipped,
             failed=scored.failed,
             failed_images=plan.failed_images(records.values()),
-            notes=tuple(
-                dict.fromkeys(note for record in records.values() for note in record.notes)
-            ),
+            notes=tuple(_notes(records.values(), plan.options.n_resamples)),
             metadata=plan.metadata(shared),
         )
         notes, metadata = self.task.finish(evaluation, measurements, self._path(evaluation, shared))
@@ -285,10 +300,10 @@ class Evaluator:
 
 
 def code_version(method: Method) -> str:
-    """Return a text that changes with a method's code: our version, or a hash of its class."""
+    """Return a text that changes with a method's code: our version, or a hash of class and file."""
     kind, scorer = type(method), getattr(method, "scorer", None)
     is_ours = kind.__module__.startswith("incognita.")
-    own = f"incognita {__version__}" if is_ours else describe_callable(kind)
+    own = f"incognita {__version__}" if is_ours else describe_source(kind)
     return f"{own}, {code_version(scorer)}" if isinstance(scorer, Method) else own
 
 
@@ -324,3 +339,11 @@ def provenance() -> dict[str, Any]:
         "command": " ".join(sys.argv),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _notes(records: Iterable[MethodResult], n_resamples: int) -> dict[str, None]:
+    """Return the notes of all methods, each once, and those on the intervals."""
+    records = list(records)
+    notes = dict.fromkeys(note for record in records for note in record.notes)
+    results = [result for record in records for result in record.results]
+    return notes | dict.fromkeys(interval_notes(results, n_resamples))

@@ -1,6 +1,6 @@
 """Selects the methods to run: from what people type to methods this model can provide for."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,9 @@ class Capabilities:
         n_layers: Number of inner layers whose maps can be recorded.
         has_numerator: Whether the logits are a quotient with a numerator (GODIN).
         rows_are_boxes: Whether rows are boxes of a detector.
+        is_recorded: Whether outputs come from files, so that no network can be run.
+        unstored: Returns which outputs a method needs that are not stored, where only the store
+            can give them.
     """
 
     available: Needs = ~(Needs.MEMBERS | Needs.LATENT | Needs.SHORTCUTS)
@@ -46,6 +49,8 @@ class Capabilities:
     n_layers: int = 2
     has_numerator: bool = False
     rows_are_boxes: bool = False
+    is_recorded: bool = False
+    unstored: Callable[[Method], str | None] | None = None
 
     @classmethod
     def of_benchmark(
@@ -71,8 +76,12 @@ class Capabilities:
         for flag, words in self._in_words().items():
             if needs & flag and not self._has(flag):
                 return words
+        if self.unstored is not None and (unstored := self.unstored(method)):
+            return unstored
         if needs & Needs.LABELS and (missing := self._missing_labels(needs)):
             return missing
+        if self.is_recorded and method.extra_outputs():
+            return "the network: input gradients and layer maps are not in the files"
         reasons = (
             extra.missing_for(
                 n_layers=self.n_layers,
@@ -98,8 +107,9 @@ class Capabilities:
             else "several networks (give --model more than once)"
         )
         return {
+            Needs.LOGITS: "class logits (no file has them)",
             Needs.MEMBERS: members,
-            Needs.FEATURES: head,
+            Needs.FEATURES: "features (no file has them)" if self.is_recorded else head,
             Needs.HEAD: head,
             Needs.LAYERS: "maps of an inner layer",
             Needs.LATENT: "a latent layer pooled over boxes (a detector)",

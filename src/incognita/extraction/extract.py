@@ -3,10 +3,12 @@
 import os
 import pickle
 import signal
+import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -25,9 +27,10 @@ from incognita.containers.boxes import Detections
 from incognita.containers.dataset import ArrayDataset, Dataset
 from incognita.containers.needs import ExtraOutput
 from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
-from incognita.errors import InvalidDataError, WorkerError
+from incognita.errors import InvalidDataError, StorageError, WorkerError
 from incognita.extraction.classifier_pass import ClassifierExtraction
 from incognita.extraction.detector_pass import DetectorExtraction
+from incognita.extraction.recorded import save_outputs
 from incognita.extraction.settings import (
     FailedImage,
     OutputRequest,
@@ -38,6 +41,8 @@ from incognita.extraction.settings import (
 )
 from incognita.extraction.shards import Inputs, Loader, Progress, ShardRunner
 from incognita.extraction.store import MemoryShards, OutputStore, StoredShards, join
+from incognita.extraction.stored_outputs import IMAGES
+from incognita.extraction.stored_sets import StoredClassifier
 from incognita.formats.images import load_image
 from incognita.models.classifier import Classifier
 from incognita.models.detector import Detector, is_detector, wrap_detector
@@ -45,6 +50,7 @@ from incognita.models.fingerprints import importable, source_of
 
 Outputs = TypeVar("Outputs")
 _MOST_THREADS = 8
+_ENDING = (signal.SIGINT, signal.SIGTERM)  # signals that end a run
 _TIMED_IMAGES = 16  # for comparing precisions
 _SHORTEST_CALL = 2e-3  # seconds; below that the overhead of a call hides its precision
 _SLOWER = 1.1  # bfloat16 is called slower from this ratio on
@@ -62,6 +68,8 @@ class Extracted(Generic[Outputs]):
         seconds: From the call to the outputs.
         n_bytes: Size of the columns.
         n_images: Number of usable images.
+        dataset: The images.
+        class_names: The classes of the model, in the order of the logits.
     """
 
     outputs: Outputs
@@ -70,6 +78,21 @@ class Extracted(Generic[Outputs]):
     seconds: float
     n_bytes: int
     n_images: int
+    dataset: Dataset
+    class_names: tuple[str, ...]
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Save the outputs in the layout that `evaluate(outputs=…)` reads, for others to use.
+
+        Logits, features, labels and ids go to one file, npz, safetensors or Parquet by its suffix
+        (boxes: JSON in COCO's results format, and a safetensors file beside it); the head and the
+        class names to `head.npz` and `classes.json` in the same folder.
+
+        Args:
+            path: The file, called after the set: `outputs/train.npz`, `outputs/test.json`.
+        """
+        outputs = cast(ClassifierOutputs | DetectorOutputs, self.outputs)
+        save_outputs(Path(path), outputs, self.dataset, self.class_names)
 
     def __repr__(self) -> str:
         """Return one line: images, failures and cost."""
@@ -133,7 +156,7 @@ def extract(
         on_progress: Called with the number of images after every batch, and for every shard found.
     """
     start = perf_counter()
-    job = ExtractionJob(_task_of(model), dataset, _request(extra_outputs, layers=layers), settings)
+    job = ExtractionJob(task_of(model), dataset, _request(extra_outputs, layers=layers), settings)
     job.task.check(job.request, settings)
     with tempfile.TemporaryDirectory(prefix="incognita-") as temporary:
         if store is None and settings.workers > 1:
@@ -148,10 +171,13 @@ def extract(
         perf_counter() - start,
         joined.n_bytes,
         len(joined.rows),
+        dataset,
+        tuple(model.class_names),
     )
 
 
-def _task_of(model: Classifier | Detector) -> ClassifierExtraction | DetectorExtraction:
+def task_of(model: Classifier | Detector) -> ClassifierExtraction | DetectorExtraction:
+    """Return the extraction from a classifier or a detector."""
     return (
         DetectorExtraction(model)
         if is_detector(model)
@@ -196,6 +222,18 @@ class ExtractionJob:
         name, identity = self.task.model.name, self.task.identity()
         return store.open(name, identity, self.dataset, self.settings, self.layout)
 
+    def folder(self, store: OutputStore) -> Path:
+        """Return the folder of the outputs in a store, which may not be there."""
+        fingerprint = self.dataset.fingerprint()
+        return store.find(self.task.identity(), fingerprint, self.settings, self.layout).folder
+
+    def is_stored(self, store: OutputStore) -> bool:
+        """Whether a store holds all shards of the request, complete and as they were written."""
+        shards = StoredShards(self.folder(store))
+        has_images = (shards.folder / IMAGES).exists()
+        places = range(self.n_shards)
+        return has_images and all(shards.has(k, group) for k in places for group in self.request)
+
     def loader(self, layout: ShardLayout) -> Loader:
         """Build the loader of this process."""
         threads = max(1, min(_MOST_THREADS, n_cores()) // self.settings.workers)
@@ -220,6 +258,8 @@ def _run_missing(
             on_progress(len(job.layout.rows(index, len(job.dataset.image_ids))))
     if not pending:
         return PassCount()
+    if isinstance(job.task.model, StoredClassifier):
+        raise job.task.model.cannot_run()
     _warn_if_bfloat16_is_slow(job)
     if isinstance(shards, StoredShards) and job.settings.workers > 1:
         return run_in_workers(job, shards, pending, on_progress)
@@ -315,16 +355,35 @@ def run_in_workers(
 def _interrupts_blocked() -> Iterator[None]:
     """Start a process so that Ctrl-C is left to its parent, even while it still imports torch.
 
-    Interrupts are blocked, which a process inherits, and not ignored: here one would be lost.
+    Interrupts are blocked, which a process inherits, and not ignored: here one would be lost. So
+    is SIGTERM, which must not cut off what the process is sent; `_work` lets it in again.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        with _handlers_waiting():
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _handlers_waiting() -> Iterator[None]:
+    """Call the handlers of signals afterwards: another thread may receive what this one blocks."""
+    if threading.current_thread() is not threading.main_thread():  # handlers run elsewhere
+        yield
+        return
+    received: list[int] = []
+    handlers = {n: signal.signal(n, lambda number, _: received.append(number)) for n in _ENDING}
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    if received:
+        signal.raise_signal(received[0])
 
 
 def _listen(workers: dict[Connection, SpawnProcess], on_progress: Progress) -> PassCount:
@@ -345,7 +404,7 @@ def _listen(workers: dict[Connection, SpawnProcess], on_progress: Progress) -> P
             elif isinstance(message, PassCount):
                 passes = passes.plus(message)
                 open_pipes.discard(pipe)
-            elif isinstance(message, InvalidDataError):  # as it would be raised here
+            elif isinstance(message, InvalidDataError | StorageError):  # as it would be raised here
                 raise message
             else:
                 raise WorkerError(
@@ -367,14 +426,31 @@ def _work(
 ) -> None:
     """Run in a worker process until no shard is left."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it and ends its workers
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     torch.set_num_threads(n_threads)
+    sys.stdout = sys.stderr  # what a network prints must not end up in the output of a command
+    with suppress(BrokenPipeError):  # the parent is gone: nobody is left to report to
+        _run_and_report(source, pickled, shards, _dealt(pending, counter), turns, pipe)
+
+
+def _run_and_report(
+    source: Path | None,
+    pickled: bytes,
+    shards: StoredShards,
+    jobs: Iterator[ShardJob],
+    turns: Any,
+    pipe: Connection,
+) -> None:
     try:
         with importable(source):  # a class of the model may be defined there
             runner = pickle.loads(pickled).runner(turns)
-        runner.run(_dealt(pending, counter), shards.write, pipe.send)
+        runner.run(jobs, shards.write, pipe.send)
         pipe.send(runner.model.passes)
-    except InvalidDataError as error:
-        pipe.send(InvalidDataError(str(error)))
+    except BrokenPipeError:
+        raise
+    except (InvalidDataError, StorageError) as error:
+        pipe.send(type(error)(str(error)))
     except Exception as error:
         pipe.send(" ".join(f"{type(error).__name__}: {error}".split()))
 

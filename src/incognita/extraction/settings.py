@@ -39,7 +39,11 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("batch_size", "workers"):
             value = getattr(self, name)
-            if value is not None and value < 1:
+            if value is None and name == "batch_size":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise InvalidDataError(f"Expected {name} to be a whole number, got {value!r:.80}.")
+            if value < 1:
                 raise InvalidDataError(f"Expected {name} of at least 1, got {value}.")
         _check_device(self.device)
         if self.precision not in ("float32", "bfloat16"):
@@ -48,7 +52,9 @@ class Settings:
             )
 
 
-def _check_device(name: str) -> None:
+def _check_device(name: object) -> None:
+    if not isinstance(name, str | torch.device):
+        raise InvalidDataError(f"Expected device to be a name such as cpu, got {name!r:.80}.")
     try:
         device = torch.device(name)
     except RuntimeError as error:

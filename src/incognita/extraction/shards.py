@@ -1,7 +1,7 @@
 """The loop: images are read in threads, run through a model, and committed shard by shard."""
 
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from incognita.containers.dataset import Dataset
 from incognita.containers.needs import ExtraOutput
-from incognita.errors import IncognitaError
+from incognita.errors import IncognitaError, InvalidDataError
 from incognita.extraction.settings import (
     OutputRequest,
     PassCount,
@@ -99,7 +99,8 @@ class Loader:
     def _load(self, readers: ThreadPoolExecutor, job: ShardJob, rows: range) -> LoadedBatch:
         parts = [rows[k : k + _IMAGES_PER_TASK] for k in range(0, len(rows), _IMAGES_PER_TASK)]
         read = [result for part in readers.map(self._read_all, parts) for result in part]
-        results = _same_shaped(dict(zip(rows, read, strict=True)))
+        results = dict(zip(rows, read, strict=True))
+        self._check_shapes(results)
         inputs = {row: result for row, result in results.items() if not isinstance(result, str)}
         failed_images = {row: reason for row, reason in results.items() if isinstance(reason, str)}
         joined = self._joined(list(inputs.values())) if inputs else None
@@ -124,6 +125,21 @@ class Loader:
             return f"preprocess gave {type(inputs).__name__}, not a tensor"
         return inputs
 
+    def _check_shapes(self, results: Mapping[int, Tensor | PreprocessedImage | str]) -> None:
+        """Raise if tensors cannot be one batch, which is the fault of no single image."""
+        shapes = {k: list(found.shape) for k, found in results.items() if isinstance(found, Tensor)}
+        if not shapes:
+            return
+        first = next(iter(shapes))
+        for row, shape in shapes.items():
+            if shape != shapes[first]:
+                ids = self.dataset.image_ids
+                raise InvalidDataError(
+                    f"The preprocessing returns different shapes, {shapes[first]} for {ids[first]} "
+                    f"and {shape} for {ids[row]}, which cannot be one batch. Resize and crop all "
+                    f'images to one size, such as --preprocess "size=256 crop=224 …".'
+                )
+
     def _joined(self, inputs: Sequence[Tensor | PreprocessedImage]) -> Inputs:
         images = tuple(image for image in inputs if isinstance(image, PreprocessedImage))
         if images:
@@ -142,22 +158,6 @@ def _fault(image: object) -> str:
             f"the image is {image.dtype} of shape {list(image.shape)}, not uint8 [height, width, 3]"
         )
     return ""
-
-
-def _same_shaped(
-    results: dict[int, Tensor | PreprocessedImage | str],
-) -> dict[int, Tensor | PreprocessedImage | str]:
-    """Replace tensors whose shape differs from the most common one by a reason."""
-    shapes = Counter(result.shape for result in results.values() if isinstance(result, Tensor))
-    if len(shapes) < 2:
-        return results
-    common = shapes.most_common(1)[0][0]
-    return {
-        row: result
-        if not isinstance(result, Tensor) or result.shape == common
-        else f"preprocess gave shape {list(result.shape)}, but {list(common)} for its neighbors"
-        for row, result in results.items()
-    }
 
 
 class ModelPass(ABC):

@@ -1,6 +1,7 @@
 """Recorded outputs on disk: safetensors files in a folder per key, each committed by a rename.
 
     <root>/<key>/manifest.json                 what this is, for people
+    <root>/<key>/images.npz                    ids, labels and objects of the data set
     <root>/<key>/<group>/group.json            which columns these are
     <root>/<key>/<group>/00000.safetensors     a shard: rows, columns, and the failed images
 
@@ -28,6 +29,8 @@ from incognita._version import __version__
 from incognita.containers.dataset import Dataset
 from incognita.errors import InvalidDataError
 from incognita.extraction.settings import Settings, ShardLayout
+from incognita.extraction.stored_sets import save_images
+from incognita.files import reporting_full_disk
 
 FORMAT = 1
 JOINED_IN_MEMORY = 2**30  # bytes of a column; a larger one is backed by a file
@@ -98,17 +101,11 @@ class OutputStore:
 
         `identity` holds everything about the model that could change an output; `name` does not.
         """
-        contents = {
-            "format": FORMAT,
-            **identity,
-            "fingerprint": dataset.fingerprint(),
-            "shard_size": layout.shard_size,
-            "batch_size": layout.batch_size,
-            "precision": settings.precision,
-        }
-        key = sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
-        folder = Path(self.root) / key
-        folder.mkdir(parents=True, exist_ok=True)
+        fingerprint = dataset.fingerprint()
+        contents = _contents(identity, fingerprint, settings, layout)
+        folder = self.find(identity, fingerprint, settings, layout).folder
+        with reporting_full_disk(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         description = {
             "model": name,
             "dataset": dataset.name,
@@ -116,7 +113,33 @@ class OutputStore:
             "versions": {"incognita": __version__, "torch": torch.__version__},
         }
         _write_json(folder / "manifest.json", contents | description)
+        save_images(folder, dataset)
         return StoredShards(folder)
+
+    def find(
+        self,
+        identity: Mapping[str, Any],
+        fingerprint: str,
+        settings: Settings,
+        layout: ShardLayout,
+    ) -> "StoredShards":
+        """Return the folder of one model, dataset and settings, which may not be there."""
+        contents = _contents(identity, fingerprint, settings, layout)
+        key = sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
+        return StoredShards(Path(self.root) / key)
+
+
+def _contents(
+    identity: Mapping[str, Any], fingerprint: str, settings: Settings, layout: ShardLayout
+) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        **identity,
+        "fingerprint": fingerprint,
+        "shard_size": layout.shard_size,
+        "batch_size": layout.batch_size,
+        "precision": settings.precision,
+    }
 
 
 @dataclass(frozen=True)
@@ -133,9 +156,9 @@ class StoredShards:
         try:
             tensors, note = _read(path)
             is_whole = note["checksum"] == _checksum(tensors)
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError):
+            return bool(is_whole) and _is_shard(tensors, note)
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
             return False  # truncated, or written by another program
-        return is_whole and _ROWS in tensors and _FAILED in note
 
     def write(self, index: int, group: str, shard: ShardGroup) -> None:
         """Commit a group of a shard."""
@@ -150,8 +173,9 @@ class StoredShards:
         note = {_FAILED: list(shard.failed_images.items()), "checksum": _checksum(tensors)}
         draft = path.with_suffix(f".{os.getpid()}.draft")
         try:
-            save_file(tensors, draft, metadata={_NOTE: json.dumps(note)})
-            draft.replace(path)
+            with reporting_full_disk(path):
+                save_file(tensors, draft, metadata={_NOTE: json.dumps(note)})
+                draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
 
@@ -208,6 +232,19 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return {name: file.get_tensor(name) for name in file.keys()}, note  # noqa: SIM118
 
 
+def _is_shard(tensors: Mapping[str, Tensor], note: Mapping[str, Any]) -> bool:
+    """Check that rows, counts and columns fit together, and that failures are pairs."""
+    rows = tensors[_ROWS]
+    counts = tensors.get(_COUNTS, torch.ones_like(rows))
+    if rows.ndim != 1 or rows.shape != counts.shape or rows.is_floating_point():
+        return False
+    n_rows = int(counts.sum())
+    columns = (value for name, value in tensors.items() if name.startswith(_COLUMN))
+    return all(column.ndim > 0 and len(column) == n_rows for column in columns) and all(
+        isinstance(place, int) and isinstance(reason, str) for place, reason in note[_FAILED]
+    )
+
+
 def _checksum(tensors: Mapping[str, Tensor]) -> int:
     total = 0
     for name in sorted(tensors):
@@ -217,8 +254,12 @@ def _checksum(tensors: Mapping[str, Tensor]) -> int:
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     draft = path.with_suffix(f".{os.getpid()}.draft")
-    draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    draft.replace(path)
+    try:
+        with reporting_full_disk(path):
+            draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,7 +341,13 @@ class _Table:
         n_bytes = part.element_size() * prod(shape)
         if self._folder is None or n_bytes <= JOINED_IN_MEMORY:
             return torch.empty(shape, dtype=part.dtype)
-        with tempfile.NamedTemporaryFile(dir=self._folder) as file:  # the mapping outlives the name
+        # the mapping outlives the name
+        with (
+            reporting_full_disk(self._folder),
+            tempfile.NamedTemporaryFile(dir=self._folder) as file,
+        ):
+            # a full disk is an error here, and would kill the process when the mapping is filled
+            os.posix_fallocate(file.fileno(), 0, max(n_bytes, 1))
             return torch.from_file(file.name, shared=True, size=prod(shape), dtype=part.dtype).view(
                 shape
             )

@@ -8,7 +8,7 @@ from itertools import chain
 from os import PathLike
 from pathlib import Path
 from reprlib import Repr
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -123,10 +123,25 @@ class Records:
     def identifiers(self, key: str) -> Shaped[np.ndarray, "rows"]:
         """Return a column of ids, either all whole numbers or all text."""
         values = self.column(key)
-        if not values or not isinstance(values[0], str):
+        is_text = [isinstance(value, str) for value in values]
+        n_text = sum(is_text)
+        if n_text and n_text < len(values):
+            self._refuse_mixture(key, is_text)
+        if not n_text:
             return self.integers(key)
-        self._require(key, values, _is_identifier, f"text without NUL, as {self.kind} 0 has,")
+        self._require(key, values, _is_identifier, "text without NUL and half characters")
         return np.array(values, np.str_)
+
+    def _refuse_mixture(self, key: str, is_text: list[bool]) -> NoReturn:
+        """Refuse ids of two kinds; the first one of the rarer kind is taken for the wrong one."""
+        is_wrong = 2 * sum(is_text) <= len(is_text)  # whether text is the rarer kind
+        index, other = is_text.index(is_wrong), is_text.index(not is_wrong)
+        raise self.refuse(
+            index,
+            f"has {_shorten.repr(self.rows[index][key])} as {key}, but "
+            f"{'a whole number' if is_wrong else 'text'} is expected, as {self.kind} {other} has; "
+            f"write all alike.",
+        )
 
     def numbers(
         self, key: str, otherwise: Float[np.ndarray, "rows"] | None = None
@@ -166,11 +181,13 @@ class Records:
         """Return a column of text or null; `otherwise` is used where the key is absent."""
         pairs = zip(self.rows, otherwise, strict=True)
         values = [row.get(key, spare) for row, spare in pairs]
-        self._require(key, values, lambda value: value is None or type(value) is str, "text")
+        self._require(key, values, _is_optional_text, "text")
         return values
 
     def refuse_repeats(self, key: str, values: Sequence[Any]) -> None:
         """Refuse a value that two records share; None may be repeated."""
+        if len(set(values)) == len(values):
+            return
         first: dict[Any, int] = {}
         for index, value in enumerate(values):
             if value is not None and first.setdefault(value, index) != index:
@@ -194,7 +211,7 @@ def _is_whole(value: Any) -> bool:
 
 def _is_identifier(value: Any) -> bool:
     # NumPy drops NUL at the end of text, which could make two ids one
-    return isinstance(value, str) and "\0" not in value
+    return isinstance(value, str) and "\0" not in value and _is_unicode(value)
 
 
 def _is_number(value: Any) -> bool:
@@ -210,7 +227,16 @@ def _is_flag(value: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
+    return isinstance(value, str) and value != "" and "\0" not in value and _is_unicode(value)
+
+
+def _is_optional_text(value: Any) -> bool:
+    return value is None or (type(value) is str and _is_unicode(value))
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether text has no half of a character, which JSON may spell and files cannot hold."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _as_float64(values: list[Any]) -> Float[np.ndarray, "rows"]:
@@ -309,6 +335,10 @@ def order_by_image(image_index: Int[np.ndarray, "rows"], n_images: int) -> RowOr
 
 
 _PARTS = ("images", "annotations", "categories")
+_KEYS_OF_TRUTH = frozenset({
+    *_PARTS, "id", "image_id", "category_id", "bbox", "area", "iscrowd", "difficult", "ignore",
+    "name", "supercategory",
+})  # fmt: skip
 _NO_SUPERCLASS = (None, "", "none", "None")  # what exporters write where there is none
 
 
@@ -370,7 +400,8 @@ def load_truth(
         MissingDataError: There is no such file.
         UnknownNameError: The class map or `known` names a category the file does not have.
     """
-    return read_truth(load_tables(Path(path)), with_known(class_map, known))
+    tables = load_tables(Path(path), keys=_KEYS_OF_TRUTH)
+    return read_truth(tables, with_known(class_map, known))
 
 
 def read_truth(tables: CocoTables, class_map: ClassMap) -> CocoTruth:
@@ -426,15 +457,22 @@ def category_id_of_class(categories: Mapping[int, int], classes: Classes) -> lis
     return [first[class_id] for class_id in range(len(classes))]
 
 
-def load_tables(path: Path, *, only: Collection[int | str] | None = None) -> CocoTables:
+def load_tables(
+    path: Path,
+    *,
+    only: Collection[int | str] | None = None,
+    keys: frozenset[str] | None = None,
+) -> CocoTables:
     """Load the lists of an instances file.
 
     Args:
         path: The file.
         only: Ids of images whose annotations are kept; those of others are dropped while the file
             is parsed, which saves most of the memory.
+        keys: Keys that are kept, of any record; by default all.
     """
-    build = object_from_pairs if only is None else _dropping_others(frozenset(only))
+    build = object_from_pairs if keys is None else _keeping(keys)
+    build = build if only is None else _dropping_others(frozenset(only))
     document = load_json(path, build=build)
     if isinstance(document, list):
         raise InvalidDataError(
@@ -463,6 +501,17 @@ def load_tables(path: Path, *, only: Collection[int | str] | None = None) -> Coc
         Records(path, "category", categories),
         document,
     )
+
+
+def _keeping(keys: frozenset[str]) -> Callable[[list[tuple[str, Any]]], Any]:
+    """Return a builder of JSON objects that drops other keys: names and addresses of images."""
+
+    def build(pairs: list[tuple[str, Any]]) -> Any:
+        if len(dict(pairs)) < len(pairs):
+            return object_from_pairs(pairs)  # marked
+        return {key: value for key, value in pairs if key in keys}
+
+    return build
 
 
 def _dropping_others(only: frozenset[int | str]) -> Callable[[list[tuple[str, Any]]], Any]:

@@ -1,6 +1,6 @@
 """The images that a COCO file annotates, as a data set: files in a folder, with their boxes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
@@ -22,13 +22,18 @@ class CocoContent(NamedTuple):
     """What a file holds, in terms of a benchmark.
 
     `truth` has the ids of the file, and `file_names` and `sizes` are in its order; a size is width
-    and height, 0 where the file has none. `named` are the classes that some category becomes.
+    and height, 0 where the file has none. `categories` is the class id of each category id.
     """
 
     truth: BoxTruth
     file_names: tuple[str, ...]
     sizes: Float[np.ndarray, "n 2"]
-    named: frozenset[str]
+    categories: Mapping[int, int]
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The classes that some category becomes."""
+        return frozenset(self.truth.classes.names[k] for k in self.categories.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +56,8 @@ class CocoFile:
         truth = found.boxes
         names = tables.images.texts("file_name")
         order = np.argsort(tables.images.identifiers("id"), kind="stable")
-        named = frozenset(truth.classes.names[k] for k in found.categories.values())
-        return CocoContent(truth, tuple(names[k] for k in order), _sizes(tables)[order], named)
+        files, sizes = tuple(names[k] for k in order), _sizes(tables)[order]
+        return CocoContent(truth, files, sizes, found.categories)
 
     def __getstate__(self) -> dict[str, Any]:
         return _without_caches(self)
@@ -150,15 +155,24 @@ class FoundFiles(NamedTuple):
 def find_files(folder: Path, file_names: Sequence[str]) -> FoundFiles:
     """Find images by the path that a record gives, or by the last part of it alone.
 
-    Files written elsewhere often name folders, or a whole path, of another machine.
+    Files written elsewhere often name folders of another machine. An absolute path means one
+    file, and no other of the same name.
     """
-    given = [PurePosixPath(name.replace("\\", "/")) for name in file_names]
-    paths = [path.name if path.is_absolute() else path.as_posix() for path in given]
+    paths = [PurePosixPath(name.replace("\\", "/")).as_posix() for name in file_names]
     is_there = are_present(folder, paths)
-    last = [path.name for path in given]
+    last = [path if _is_absolute(path) else path.rpartition("/")[2] for path in paths]
     is_flat = are_present(folder, last) & ~is_there
     found = (flat if k else path for path, flat, k in zip(paths, last, is_flat, strict=True))
     return FoundFiles(tuple(found), is_there | is_flat)
+
+
+def _is_absolute(path: str) -> bool:
+    """Whether a path begins at the root of a disk, as POSIX or Windows write it.
+
+    >>> _is_absolute("/a/b"), _is_absolute("C:/a/b"), _is_absolute("a/b")
+    (True, True, False)
+    """
+    return path[:1] == "/" or path[1:2] == ":"
 
 
 def is_in_fold(

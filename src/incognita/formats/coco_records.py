@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from incognita.errors import count
 from incognita.files import replacing_text
 from incognita.formats.coco_annotations import (
     Records,
@@ -54,7 +55,8 @@ class Annotations:
 
     def __repr__(self) -> str:
         n_objects = sum(map(len, self.objects.values()))
-        return f"Annotations({self.source!r}, {len(self.images):,} images, {n_objects:,} objects)"
+        n_images = count(len(self.images), "image")
+        return f"Annotations({self.source!r}, {n_images}, {count(n_objects, 'object')})"
 
 
 def load_annotations(path: Path, *, only: Collection[ImageId] | None = None) -> Annotations:

@@ -11,8 +11,15 @@ from typing import Any, NamedTuple, cast, overload
 import numpy as np
 
 from incognita.containers.boxes import BoxTruth, Detections
-from incognita.errors import InvalidDataError, MissingDataError
-from incognita.files import RepeatedKeyObject, load_json, opened, replacing, replacing_text
+from incognita.errors import InvalidDataError
+from incognita.files import (
+    RepeatedKeyObject,
+    check_regular,
+    load_json,
+    opened,
+    replacing,
+    replacing_text,
+)
 from incognita.formats.class_roles import ClassMap, load_class_map
 from incognita.formats.coco_annotations import (
     CocoTruth,
@@ -183,47 +190,49 @@ class _Scan:
             self._values.resize((n_rows, N_VALUES), refcheck=False)
 
 
-_NAMES = ("logits", "features", "background", "covariance")
+_NAMES = ("logits", "features", "covariance")
+_FURTHER = ("background", "source_index", "head_index")  # one number per row; see `Detections`
 
 
-def load_sidecar(path: Path, n_rows: int) -> dict[str, Shaped[np.ndarray, "rows _"]]:
-    """Load `logits` [rows, classes], `features` [rows, d], or other columns of the boxes.
+def load_sidecar(path: Path, n_rows: int) -> dict[str, Shaped[np.ndarray, "rows ..."]]:
+    """Load `logits` [rows, classes], `features` [rows, d], `covariance` [rows, 4], or some of them.
 
-    `background` [rows, 1] is the logit of background, `covariance` [rows, 4] the variances of the
-    coordinates.
+    `background`, `source_index` and `head_index` of `Detections` may be there too.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    if not path.is_file():
-        raise MissingDataError(f"There is no safetensors file at {path}; check the path.")
+    check_regular(path, "safetensors file")
     try:
         arrays = load_file(path)
-    except (SafetensorError, TypeError, KeyError, AttributeError) as error:
-        # the last three are what a type NumPy does not have, as bfloat16, ends in
+    except (SafetensorError, TypeError, KeyError, AttributeError, ValueError, OSError) as error:
+        # the second to fourth are what a type NumPy does not have, as bfloat16, ends in
         raise InvalidDataError(
             f"{path} cannot be read as safetensors: {error}; write float16, float32 or float64."
         ) from error
-    if not arrays or set(arrays) - set(_NAMES):
+    if not set(arrays) & set(_NAMES) or set(arrays) - {*_NAMES, *_FURTHER}:
         raise InvalidDataError(
-            f"{path} holds {sorted(arrays)}, but some of {', '.join(_NAMES)} are expected; rename "
+            f"{path} holds {sorted(arrays)}, but logits, features or both are expected; rename "
             f"them."
         )
     for name, values in arrays.items():
         _check(path, name, values, n_rows)
-    _check_width(path, arrays)
     return arrays
 
 
-def _check_width(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    for name, width in (("background", 1), ("covariance", 4)):
-        if name in arrays and arrays[name].shape[1] != width:
-            raise InvalidDataError(
-                f"Expected {width} columns of {name} in {path}, got {arrays[name].shape[1]}."
-            )
+def sidecar_widths(path: Path) -> dict[str, int]:
+    """Return the number of columns of logits and features, without reading them."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise InvalidDataError(f"{path} cannot be read as safetensors: {error}.") from error
+    return {name: shape[1] for name, shape in shapes.items() if len(shape) == 2}
 
 
-def save_sidecar(path: Path, arrays: Mapping[str, Shaped[np.ndarray, "rows _"]]) -> None:
+def save_sidecar(path: Path, arrays: Mapping[str, Shaped[np.ndarray, "rows ..."]]) -> None:
     """Save arrays as safetensors, as a whole or not at all."""
     from safetensors.numpy import save_file
 
@@ -232,17 +241,19 @@ def save_sidecar(path: Path, arrays: Mapping[str, Shaped[np.ndarray, "rows _"]])
 
 
 def _check(path: Path, name: str, array: np.ndarray, n_rows: int) -> None:
-    if array.ndim != 2 or array.dtype.kind != "f":
+    n_axes, kind = (2 if name in _NAMES else 1), ("i" if name.endswith("_index") else "f")
+    if array.ndim != n_axes or array.dtype.kind != kind:
+        what = "floats in rows and columns" if name in _NAMES else "one number per row"
         raise InvalidDataError(
-            f"{path}: {name} must be floats in rows and columns, but they are {array.dtype} of "
-            f"shape {list(array.shape)}."
+            f"{path}: {name} must be {what}, but they are {array.dtype} of shape "
+            f"{list(array.shape)}."
         )
     if len(array) != n_rows:
         raise InvalidDataError(
             f"{path}: {name} have {len(array)} rows, but there are {n_rows} detections; "
             f"write one row per record of the list, in its order."
         )
-    is_wrong = ~np.isfinite(array).all(axis=1)
+    is_wrong = ~np.isfinite(array if array.ndim == 2 else array[:, None]).all(axis=1)
     if is_wrong.any():
         raise InvalidDataError(
             f"{path}: row {int(is_wrong.argmax())} of {name} is not finite; look at that detection."
@@ -264,8 +275,8 @@ def load_detections(
         path: A list of `{"image_id", "category_id", "bbox", "score"}`, which may be empty, or an
             object that holds such a list as `results` or `annotations`.
         truth: What the image and category ids refer to.
-        sidecar: A safetensors file with `logits`, `features`, `background`, `covariance` or
-            some of them; one row per record of the list.
+        sidecar: A safetensors file with `logits` and `features`, or one of them; one row per
+            record of the list.
 
     Raises:
         InvalidDataError: A record is wrong; the sentence names it, counted from 0.
@@ -291,10 +302,7 @@ def load_detections(
         class_ids,
         boxes.classes,
         sizes=xywh[:, 2:],
-        logits=arrays.get("logits"),
-        features=arrays.get("features"),
-        background=arrays["background"][:, 0] if "background" in arrays else None,
-        covariance=arrays.get("covariance"),
+        **arrays,
     )
 
 
@@ -323,18 +331,17 @@ def save_detections(
         detections: What to write.
         path: The file; `.gz` compresses. It is replaced as a whole, or not at all.
         categories: Class id of each category id, as in `CocoTruth.categories`.
-        sidecar: A safetensors file for the logits and features; needed if there are any.
+        sidecar: A safetensors file for the logits and features; needed if there are any. It also
+            keeps `background`, `source_index` and `head_index`.
     """
     kept = {name: getattr(detections, name) for name in _NAMES}
-    arrays = {
-        name: array if array.ndim == 2 else array[:, None]
-        for name, array in kept.items()
-        if array is not None
-    }
+    arrays = {name: array for name, array in kept.items() if array is not None}
     if bool(arrays) != (sidecar is not None):
         state = f"have {' and '.join(arrays)}" if arrays else "have neither logits nor features"
         advice = "name a sidecar file for them" if arrays else "name no sidecar file"
         raise InvalidDataError(f"The detections {state}; {advice}.")
+    further = {name: getattr(detections, name) for name in _FURTHER if arrays}
+    arrays |= {name: array for name, array in further.items() if array is not None}
     category_ids = category_id_of_class(categories, detections.classes)
     with replacing_text(Path(path)) as file:
         file.write("[")

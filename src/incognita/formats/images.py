@@ -1,20 +1,22 @@
 """Image files as a data set: loaded one by one on demand, identified by their content."""
 
 import os
+import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from incognita.containers._checks import check_rows, check_unique
 from incognita.containers.dataset import Dataset
-from incognita.errors import InvalidDataError, MissingDataError
+from incognita.errors import IncognitaError, InvalidDataError, count
+from incognita.files import check_regular
 from incognita.shapes import Bool, Int, Shaped
 
 MISSING = "missing"
@@ -51,15 +53,17 @@ class ContentHashes:
         return [self._of(path) for path in paths]
 
     def _of(self, path: str) -> str:
-        full = f"{self.root}/{path}"
+        full = os.path.join(self.root, path)  # noqa: PTH118 - a million paths
         try:
             metadata = os.stat(full)  # noqa: PTH116 - a million paths
+            if not stat.S_ISREG(metadata.st_mode):  # a pipe would be waited for without end
+                return MISSING
             known = self.known.get(path)
             if known and known[:2] == (metadata.st_size, metadata.st_mtime_ns):
                 return known.content
             with open(full, "rb") as stream:  # noqa: PTH123 - a million paths
                 content = file_digest(stream, "sha256").hexdigest()
-        except OSError:
+        except (OSError, ValueError):  # a name with NUL or half a character
             return MISSING
         if time.time() - metadata.st_mtime > SETTLED and "\n" not in path:
             self.known[path] = _KnownFile(metadata.st_size, metadata.st_mtime_ns, content)
@@ -94,6 +98,8 @@ def user_cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "incognita"
 
 
+# what Pillow may open; all of them are decoded in this process
+IMAGE_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 READERS = 8  # threads that wait for the disk
 FILES_PER_TASK = 256
 
@@ -102,7 +108,7 @@ FILES_PER_TASK = 256
 class FileDataset:
     """Images in files; `image_ids` are their paths below `root`.
 
-    Any format that Pillow reads becomes RGB as OpenOOD does it: the first frame, transparency
+    Any of `IMAGE_FORMATS` becomes RGB as OpenOOD does it: the first frame, transparency
     dropped, and the EXIF orientation ignored. Gray of 16 bits is scaled to 8. A truncated file is
     an error, never half an image.
 
@@ -135,7 +141,7 @@ class FileDataset:
         return len(self.image_ids)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name}, {len(self):,} images below {self.root})"
+        return f"{type(self).__name__}({self.name}, {count(len(self), 'image')} below {self.root})"
 
     def load(self, index: int) -> Shaped[np.ndarray, "height width 3"]:
         return load_image(self.root / self.image_ids[index])
@@ -144,7 +150,7 @@ class FileDataset:
         """Hash ids, labels and the content of every file; a missing file counts as missing."""
         digest = sha256()
         for image_id, content in zip(self.image_ids, self._content_hashes(), strict=True):
-            digest.update(f"{image_id}\n{content}\n".encode(errors="surrogateescape"))
+            digest.update(f"{image_id}\n{content}\n".encode(errors="surrogatepass"))
         labels = None if self.labels is None else self.labels.tolist()
         names = None if self.source_classes is None else list(self.source_classes)
         digest.update(repr((labels, names)).encode())
@@ -181,23 +187,30 @@ def real_paths(root: Path, paths: Iterable[str]) -> list[str]:
 
     Links to folders and to files are followed, by one look into each folder.
     """
-    parts = [path.rpartition("/") for path in paths]
-    folders = {parent: _RealFolder.at(root / parent) for parent in {p for p, _, _ in parts}}
+    paths = list(paths)
+    folders = real_folders(root, paths)
+    parts = (path.rpartition("/") for path in paths)
     return [folders[parent].path_of(name) for parent, _, name in parts]
 
 
-class _RealFolder(NamedTuple):
+def real_folders(root: Path, paths: Iterable[str]) -> dict[str, "RealFolder"]:
+    """Resolve the folders of files, by one look into each."""
+    parents = {path.rpartition("/")[0] for path in paths}
+    return {parent: RealFolder.at(root / parent) for parent in sorted(parents)}
+
+
+class RealFolder(NamedTuple):
     """Where a folder really is, and the names of the links in it."""
 
     path: str
     links: frozenset[str]
 
     @classmethod
-    def at(cls, folder: Path) -> "_RealFolder":
+    def at(cls, folder: Path) -> "RealFolder":
         try:
             with os.scandir(folder) as entries:
                 links = frozenset(entry.name for entry in entries if entry.is_symlink())
-        except OSError:
+        except (OSError, ValueError):  # a name with NUL or half a character
             links = frozenset()
         return cls(os.path.realpath(folder), links)
 
@@ -208,17 +221,52 @@ class _RealFolder(NamedTuple):
 
 def load_image(path: Path) -> Shaped[np.ndarray, "height width 3"]:
     """Read an image file as uint8 RGB."""
-    from PIL import Image
+    with opened_image(path) as image:
+        return _rgb(image)
 
+
+@contextmanager
+def opened_image(path: Path) -> Iterator[Any]:
+    """Open an image in one of `IMAGE_FORMATS` with Pillow; whatever fails becomes a sentence."""
+    check_regular(path, "image", advice="put it there")
     try:
-        with Image.open(path) as image:
-            return _rgb(image)
-    except FileNotFoundError as error:
-        raise MissingDataError(f"There is no image at {path}; put it there.") from error
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        with path.open("rb") as stream:
+            yield _identified(stream)
+    except (IncognitaError, MemoryError):
+        raise
+    except Exception as error:  # decoders raise anything on broken content
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise InvalidDataError(
-            f"{path} cannot be read as an image ({error}); replace the file."
+            f"{path} cannot be read as an image ({reason:.200}); replace the file."
         ) from error
+
+
+def _identified(stream: BinaryIO) -> Any:
+    """Find the format of an image and read its header, as `PIL.Image.open` does.
+
+    Pillow itself would also try formats that run other programs, such as EPS, and would print a
+    warning about an image of many pixels, which cannot be caught in a thread.
+    """
+    from PIL import Image, TiffImagePlugin, WebPImagePlugin  # noqa: F401 - they register formats
+
+    Image.preinit()
+    start = stream.read(16)
+    for name in IMAGE_FORMATS:
+        factory, accept = Image.OPEN[name]
+        if accept is not None and accept(start) is True:
+            stream.seek(0)
+            image = factory(stream, "")
+            _check_pixels(image.size, Image.MAX_IMAGE_PIXELS)
+            return image
+    raise ValueError(f"it is not in one of the formats {', '.join(IMAGE_FORMATS)}")
+
+
+def _check_pixels(size: tuple[int, int], limit: int | None) -> None:
+    width, height = size
+    if limit is not None and width * height > 2 * limit:
+        raise ValueError(
+            f"it has {width:,} x {height:,} pixels, but at most {2 * limit:,} are read"
+        )
 
 
 def _rgb(image: Any) -> Shaped[np.ndarray, "height width 3"]:
@@ -242,6 +290,42 @@ def are_present(root: Path, paths: Sequence[str]) -> Bool[np.ndarray, "n"]:
 def _names(folder: Path) -> frozenset[str]:
     try:
         entries: Iterable[str] = os.listdir(folder)  # noqa: PTH208 - names only, no paths
-    except OSError:
+    except (OSError, ValueError):  # a name with NUL or half a character
         return frozenset()
     return frozenset(entries)
+
+
+# the last bytes of a whole file, by its first ones
+_ENDS = {b"\xff\xd8": b"\xff\xd9", b"\x89PNG": b"IEND", b"GIF8": b";"}
+_TAIL = 4096  # cameras append a little to their files
+
+
+def image_problem(path: Path, *, deep: bool = False) -> str | None:
+    """Return what is wrong with an image file: missing, empty, truncated or unreadable.
+
+    The header is read. A file without the end of its format is decoded, and with `deep` every
+    file is: only decoding finds all damage.
+    """
+    if not path.exists():
+        return "is a link to a file that is missing" if path.is_symlink() else "is missing"
+    if not path.is_file():
+        return "is not a file"
+    if not path.stat().st_size:
+        return "is empty"
+    try:
+        with opened_image(path):
+            is_whole = _has_end(path)
+        if deep or not is_whole:
+            load_image(path)
+    except (IncognitaError, OSError) as error:
+        reason = " ".join(str(error.__cause__ or error).split())
+        return f"cannot be read as an image ({reason.replace(str(path), 'it')})"
+    return None
+
+
+def _has_end(path: Path) -> bool:
+    with path.open("rb") as stream:
+        start = stream.read(8)
+        stream.seek(max(0, path.stat().st_size - _TAIL))
+        tail = stream.read()
+    return all(end in tail for first, end in _ENDS.items() if start.startswith(first))

@@ -8,14 +8,17 @@ names from 1, and the id of an annotation is its line in the file of boxes, coun
 
 import csv
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from incognita.errors import InvalidDataError
+from incognita.errors import InvalidDataError, MissingDataError
 from incognita.files import opened
 from incognita.formats.coco_annotations import Records
 from incognita.formats.coco_records import Annotations, ImageId, Record
+from incognita.formats.images import opened_image
 
+_LONGEST_SIDE = 1_000_000  # pixels
 _EDGES = ("XMin", "XMax", "YMin", "YMax")
 _COLUMNS = ("ImageID", "LabelName", *_EDGES, "IsGroupOf")
 
@@ -133,8 +136,10 @@ def _rows(path: Path, wanted: Collection[str] | None) -> Iterator[tuple[int, Map
     try:
         found = lines.collect(engine="streaming").sort("row")
     except pl.exceptions.PolarsError as error:
-        problem = str(error).splitlines()[0]
-        raise InvalidDataError(f"{path} cannot be read: {problem}; get the file again.") from error
+        raise InvalidDataError(
+            f"{path} cannot be read: its lines are not boxes as OpenImages writes them, with "
+            f"numbers in the columns {', '.join(_EDGES)} and IsGroupOf; get the file again."
+        ) from error
     for row in found.iter_rows(named=True):
         if None in row.values():
             raise InvalidDataError(
@@ -151,7 +156,7 @@ def _categories(path: Path) -> dict[str, tuple[int, str]]:
     for number, row in enumerate(rows, start=1):
         if len(row) != 2:
             raise InvalidDataError(
-                f"{path}: class {number} is {','.join(row)!r}, but a label and a name are "
+                f"{path}: class {number} has {len(row)} fields, but a label and a name are "
                 f"expected, as in class-descriptions-boxable.csv."
             )
     named = [{"label": label, "name": name} for label, name in rows]
@@ -173,11 +178,11 @@ def sizes_from_csv(path: Path) -> dict[str, Size]:
         raise InvalidDataError(f"{path} must begin with the line: id,width,height")
     sizes: dict[str, Size] = {}
     for number, row in enumerate(rows[1:], start=2):
-        is_right = len(row) >= 3 and row[1].isdecimal() and row[2].isdecimal()
-        if not is_right or 0 in (int(row[1]), int(row[2])):
+        is_right = len(row) >= 3 and all(_is_side(text) for text in row[1:3])
+        if not is_right:
             raise InvalidDataError(
-                f"{path}: line {number} is {','.join(row)!r}, but an id and two whole numbers "
-                f"above zero are expected."
+                f"{path}: line {number} does not hold an id and two whole numbers from 1 to "
+                f"{_LONGEST_SIDE:,}; correct it."
             )
         size = Size(int(row[1]), int(row[2]))
         if (first := sizes.setdefault(row[0], size)) != size:
@@ -188,19 +193,16 @@ def sizes_from_csv(path: Path) -> dict[str, Size]:
     return sizes
 
 
+def _is_side(text: str) -> bool:
+    return text.isdecimal() and len(text) < 10 and 0 < int(text) <= _LONGEST_SIDE
+
+
 def sizes_from_images(folder: Path, image_ids: Collection[str]) -> dict[str, Size]:
     """Read the sizes of those images that lie in a folder as `id.jpg`; pixels are not read."""
-    from PIL import Image
-
     sizes = {}
     for image_id in image_ids:
-        try:
-            with Image.open(folder / f"{image_id}.jpg") as image:
-                sizes[image_id] = Size(*image.size)
-        except FileNotFoundError:
+        if "/" in image_id:  # an id is the name of a file, not a path to somewhere else
             continue
-        except OSError as error:
-            raise InvalidDataError(
-                f"{folder / image_id}.jpg cannot be read as an image ({error}); replace the file."
-            ) from error
+        with suppress(MissingDataError), opened_image(folder / f"{image_id}.jpg") as image:
+            sizes[image_id] = Size(*image.size)
     return sizes

@@ -10,7 +10,8 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from incognita.errors import InvalidDataError, MissingDataError
+from incognita.errors import InvalidDataError
+from incognita.files import check_regular, why_unreadable
 
 T = TypeVar("T")
 # a misspelt key is also missing: the spelling is reported first
@@ -19,12 +20,12 @@ _UNEXPECTED = ("extra_forbidden", "unexpected_keyword_argument")
 
 def load_toml(path: Path, kind: str) -> dict[str, Any]:
     """Load a TOML file that must exist; `kind` names it in messages, such as "class map"."""
-    if not path.is_file():
-        raise MissingDataError(f"There is no {kind} at {path}; give the path of a TOML file.")
+    check_regular(path, kind, advice="give the path of a TOML file")
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
-    except ValueError as error:
-        raise InvalidDataError(f"{path} is not TOML: {error}; correct the file.") from error
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # editors may add a BOM
+    except (ValueError, RecursionError) as error:
+        reason = why_unreadable(error)
+        raise InvalidDataError(f"{path} is not TOML: {reason}; correct the file.") from error
 
 
 def check_table(

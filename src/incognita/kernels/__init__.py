@@ -3,7 +3,9 @@
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
 def _find_place_for_cache() -> None:
@@ -25,6 +27,23 @@ def _find_place_for_cache() -> None:
     except OSError:
         is_own = False
     os.environ["NUMBA_CACHE_DIR"] = str(folder) if is_own else tempfile.mkdtemp()
+
+
+def on_first_compilation(announce: Callable[[], object]) -> None:
+    """Call a function when numba begins to compile, not where it loads stored code."""
+    from numba.core import event
+
+    class Once(event.Listener):
+        def on_start(self, event: Any) -> None:
+            if not announced:
+                announced.append(True)
+                announce()
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    announced: list[bool] = []
+    event.register("numba:compile", Once())  # type: ignore[no-untyped-call]
 
 
 _find_place_for_cache()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from incognita.containers.needs import Needs
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method, Refit, Rows
 from incognita.methods.numerics.neighbor_search import (
@@ -67,6 +68,9 @@ class KNN(Method):
         self.bank_ = kept_rows(features, scale > 0)
         self.scale_ = scale[scale > 0]
         self.n_zero_rows_ = len(scale) - len(self.scale_)
+
+    def notes_on(self, known: ClassifierOutputs) -> list[str]:
+        return _notes_on_classes(self.title, self.k, known)
 
     def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
         _check_enough(self.title, self.k, len(self.bank_) + self.n_zero_rows_)
@@ -144,6 +148,16 @@ class NNGuide(Method):
         energy = torch.cat(parts)
         self.scale_ = energy * inverse_lengths(self.bank_)
         self.longest_ = float(energy.abs().max())
+
+    def notes_on(self, known: ClassifierOutputs) -> list[str]:
+        n_shared = round(self.share * len(known))
+        notes = _notes_on_classes(self.title, self.k, known)
+        if self.k > n_shared:
+            notes.append(
+                f"NNGuide: k = {self.k} exceeds its share of known rows, {n_shared} of "
+                f"{len(known)}: the bank has k rows, and all of them are neighbors"
+            )
+        return notes
 
     def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
         return by_chunk(self._guided, rows.features, rows.logits, rows=_ROWS)
@@ -244,6 +258,20 @@ class Relation(Method):
         relations.mul_(relations > self.threshold)
         relations[i, j] = torch.where(exact > self.threshold, exact, 0.0).to(dtype)
         return relations
+
+
+def _notes_on_classes(title: str, k: int, known: ClassifierOutputs) -> list[str]:
+    """Return a note if a class has fewer known rows than there are neighbors."""
+    if known.labels is None or not len(known):
+        return []
+    counts = known.labels.bincount()
+    fewest = int(counts[counts > 0].min())
+    if k <= fewest:
+        return []
+    return [
+        f"{title}: k = {k} exceeds the known rows of the smallest class, {fewest}: not all k "
+        f"neighbors can be of that class"
+    ]
 
 
 def _check_count(title: str, k: int) -> None:

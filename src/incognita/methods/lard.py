@@ -234,6 +234,9 @@ class LaRD(Method):
         self.projection_ = axes.projection[:, : best.n_components].contiguous()
         self.density_ = best.method.fit(boxes.along(self._axes()).outputs())
 
+    def notes_on(self, known: ClassifierOutputs) -> list[str]:
+        return self.density_.notes_on(known)
+
     def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
         features = self._axes().apply(rows.layer(self.layer_))
         logits = rows.outputs.logits

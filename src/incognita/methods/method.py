@@ -195,7 +195,10 @@ class Method(ABC):
         """Return one float64 number per row; higher means more unknown."""
         whole = _outputs(outputs)
         self.check(whole)
-        return self.score_rows(Rows(whole, self))
+        n = len(whole)
+        scores = self.score_rows(Rows(whole, self))
+        self._check_scores(scores, n)
+        return scores
 
     def fit_statistics(self, known: Rows, validation: Rows) -> None:
         """Set the state that costs time; `validation` is `known` where there is none."""
@@ -216,6 +219,14 @@ class Method(ABC):
     def extra_outputs_to_fit(self, part: str) -> tuple[ExtraOutput, ...]:
         """Return what the pass must record of the `known` or the `validation` part for `fit`."""
         return self.extra_outputs() if part in self.fits_on_extra_outputs_of else ()
+
+    def notes_on(self, known: ClassifierOutputs) -> list[str]:
+        """Return what a reader should know about this fit to known rows; by default the scorer's.
+
+        They are shown below the tables and kept in the result.
+        """
+        scorer = getattr(self, "scorer", None)
+        return scorer.notes_on(known) if isinstance(scorer, Method) else []
 
     def check(self, outputs: ClassifierOutputs, *, is_fitting: bool = False) -> None:
         """Raise if the outputs lack something that this method needs, naming it."""
@@ -296,6 +307,18 @@ class Method(ABC):
         held_out = first if validation is None else _outputs(validation)
         rows = Rows(first, self)
         return rows, rows if held_out is first else Rows(held_out, self)
+
+    def _check_scores(self, scores: Any, n: int) -> None:
+        """Raise unless a user's `score_rows` returned one number per row, as a tensor."""
+        if isinstance(scores, Tensor) and scores.shape == (n,) and not scores.is_complex():
+            return
+        got = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+        if isinstance(scores, Tensor) and scores.is_complex():
+            got = "complex numbers"
+        raise InvalidDataError(
+            f"Expected a tensor of {n} scores from score_rows of {self.title}, got {got}. Return "
+            f"a torch tensor with one number per row."
+        )
 
     def _check_fitted(self) -> None:
         if self._learns() and not self.state():

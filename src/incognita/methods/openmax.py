@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from incognita.containers.needs import Needs
+from incognita.containers.outputs import ClassifierOutputs
 from incognita.kernels.weibull import fit_tails
 from incognita.methods.method import Method, Refit, Rows
 from incognita.methods.numerics.rows import by_chunk, chunks
@@ -76,6 +77,15 @@ class OpenMax(Method):
         fitted = fit_tails(distances, offsets, self.tail, float(self.shift))
         shapes, scales, starts = (torch.from_numpy(column).to(self.means_) for column in fitted)
         self.shapes_, self.log_scales_, self.starts_ = shapes, scales.log(), starts - self.shift
+
+    def notes_on(self, known: ClassifierOutputs) -> list[str]:
+        fewest = int(self.offsets_.diff().min())
+        if self.tail <= fewest:
+            return []
+        return [
+            f"OpenMax: its tail of {self.tail} exceeds the correct known rows of the smallest "
+            f"class, {fewest}: the tail is then the whole class"
+        ]
 
     def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
         return by_chunk(self._log_odds, rows.logits, rows=rows_at_once(rows))

@@ -1,25 +1,27 @@
-"""Builds methods from text such as `react(percentile=95)+knn(k=10)`."""
+"""Builds methods from text such as `react(percentile=95)+knn(k=10)` or `file.py:Class(k=3)`."""
 
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from incognita.calls import check_types, parse_call, split_calls
-from incognita.errors import InvalidDataError, unknown_name
+from incognita.errors import IncognitaError, InvalidDataError, unknown_name
 from incognita.methods import METHODS
 from incognita.methods.method import Method
+from incognita.models.fingerprints import importable
 
-_EXAMPLE = "msp, react+knn or knn(k=10)"
+_EXAMPLE = "msp, react+knn, knn(k=10) or file.py:Class(k=3)"
 
 # a word between two plus signs, and the parameters in the brackets behind it, if it has brackets
 Part = tuple[str, Mapping[str, Any] | None]
 
 
 def parse_method(text: str) -> Method:
-    """Build a method from its name, with optional parameters in brackets.
+    """Build a method from its name or file, with optional parameters in brackets.
 
     >>> parse_method("knn(k=10)").k
     10
@@ -60,12 +62,13 @@ def _n_words_of_first(parts: Sequence[Part]) -> int:
     for n in range(len(parts), 0, -1):
         name = "+".join(word for word, _ in parts[:n])
         is_one_name = all(parameters is None for _, parameters in parts[: n - 1])
-        if name not in METHODS.homes or not is_one_name:
+        is_known = name in METHODS.homes or (n == 1 and _is_in_file(name))
+        if not is_known or not is_one_name:
             continue
         if n == len(parts) or "scorer" in _parameter_names(name):
             return n
     first = parts[0][0]
-    if first not in METHODS.homes:
+    if first not in METHODS.homes and not _is_in_file(first):
         raise unknown_name("method", first, METHODS.homes)
     rest = "+".join(word for word, _ in parts[1:])
     raise InvalidDataError(
@@ -75,15 +78,54 @@ def _n_words_of_first(parts: Sequence[Part]) -> int:
 
 
 def _make(name: str, parameters: Mapping[str, Any]) -> Method:
-    kind = METHODS.get(name)
+    kind = _kind(name)
     known = _parameter_names(name)
+    if parameters and isinstance(kind, type) and "__dataclass_fields__" not in vars(kind):
+        raise InvalidDataError(
+            f"Expected {name} to be a dataclass, whose fields are its parameters. Write "
+            f"@dataclass(eq=False) above the class."
+        )
     for parameter in parameters:
         if parameter not in known:
             raise unknown_name(f"parameter of {name}", parameter, known)
     values = {parameter: _plain(value) for parameter, value in parameters.items()}
-    check_types(name, kind, values)
-    method: Method = kind(**values)
+    try:
+        check_types(name, kind, values)
+        method: Method = kind(**values)
+    except (IncognitaError, MemoryError):
+        raise
+    except Exception as error:  # a user's class may fail in any way
+        problem = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InvalidDataError(f"{name} could not be built: {problem}.") from error
     return method
+
+
+def _is_in_file(name: str) -> bool:
+    return name.rpartition(":")[0].endswith(".py")
+
+
+def _kind(name: str) -> Any:
+    """Return what is registered under a name, or the class of a file."""
+    if not _is_in_file(name):
+        return METHODS.get(name)
+    file, _, title = name.rpartition(":")
+    path = Path(file).expanduser().resolve()
+    with importable(path) as module:
+        defined = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+    methods = [key for key, value in defined.items() if _is_own_method(value)]
+    if title not in defined:
+        raise unknown_name(f"method of {path.name}", title, methods)
+    if title not in methods:
+        raise InvalidDataError(
+            f"Expected {title} of {path.name} to be a subclass of Method that is defined there. "
+            f"Methods of this file: {', '.join(methods) or 'none'}."
+        )
+    return defined[title]
+
+
+def _is_own_method(value: Any) -> bool:
+    is_method = isinstance(value, type) and issubclass(value, Method)
+    return is_method and not value.__module__.startswith("incognita.")
 
 
 def _plain(value: Any) -> Any:
@@ -94,7 +136,7 @@ def _plain(value: Any) -> Any:
 
 
 def _parameter_names(name: str) -> list[str]:
-    kind = METHODS.get(name)
+    kind = _kind(name)
     if isinstance(kind, type):
         return [field.name for field in fields(kind)]
     return list(inspect.signature(kind).parameters)

@@ -64,6 +64,14 @@ class PerHead(Method):
                 score[is_here] = self._score_head(place, outputs.of_head(place))
         return score
 
+    def notes_on(self, known: ClassifierOutputs) -> list[str]:
+        fitted: dict[str, Method] = getattr(self, "fitted_", {})
+        return [
+            f"head {place}: {note}"
+            for place, method in fitted.items()
+            for note in method.notes_on(known.of_head(int(place)))
+        ]
+
     def extra_outputs(self) -> tuple[ExtraOutput, ...]:
         methods = list(getattr(self, "fitted_", {}).values()) or [self.scorer]
         return tuple(

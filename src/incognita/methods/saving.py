@@ -11,8 +11,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from incognita.errors import InvalidDataError, MissingDataError
-from incognita.files import replacing
+from incognita.errors import IncognitaError, InvalidDataError
+from incognita.files import check_regular, replacing
 from incognita.methods import METHODS
 from incognita.methods.method import Method
 from incognita.registry import Registry
@@ -46,8 +46,7 @@ def load_saved_method(path: str | Path, kinds: Sequence[type[Method]] = ()) -> M
             in a file is never imported.
     """
     path = Path(path)
-    if not path.is_file():
-        raise MissingDataError(f"There is no file at {path}; check the path.")
+    check_regular(path)
     try:
         with safe_open(str(path), framework="pt") as file:
             metadata = file.metadata() or {}
@@ -61,7 +60,14 @@ def load_saved_method(path: str | Path, kinds: Sequence[type[Method]] = ()) -> M
             f"Expected a method of the format {FORMAT!r} in {path}, got "
             f"{metadata.get('format')!r}. Pass a file that save_method wrote."
         )
-    return _Loader(path, tensors, tuple(kinds)).method(json.loads(metadata["method"]))
+    try:
+        return _Loader(path, tensors, tuple(kinds)).method(json.loads(metadata["method"]))
+    except IncognitaError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InvalidDataError(
+            f"{path} is damaged ({type(error).__name__}); fit the method and save it again."
+        ) from error
 
 
 def _describe(method: Method, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -135,6 +141,8 @@ class _Loader:
             parameters["scorer"] = self.method(record["scorer"])
         method: Method = self._kind(record["kind"])(**parameters)
         for name, value in record["state"].items():
+            if not name.endswith("_") or name.startswith("_"):  # a file replaces no function
+                raise ValueError(f"{name} is not fitted state")
             setattr(method, name, self._value(value))
         return method
 

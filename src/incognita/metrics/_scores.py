@@ -51,6 +51,7 @@ def as_scores(unknown_score: np.ndarray) -> Float[np.ndarray, "rows"]:
             f"unknown_score must have one axis, but its shape is {score.shape}; "
             f"pass one score per row."
         )
+    check_numeric("unknown_score", score)
     dtype = np.float32 if score.dtype == np.float32 else np.float64
     check_finite("unknown_score", score)
     return as_array(score, dtype)
@@ -87,6 +88,7 @@ def as_weights(
 
     The scale is a power of two and therefore exact; without it products of tiny weights vanish.
     """
+    check_numeric("weights", np.asarray(weights))
     weights = np.asarray(weights, dtype=np.float64)
     check_length("weights", weights, len(is_unknown))
     check_weights("weights", weights)
@@ -106,6 +108,17 @@ def check_length(name: str, values: np.ndarray, n_rows: int) -> None:
         raise InvalidDataError(
             f"{name} has shape {values.shape} beside {n_rows} scores; pass one value per score."
         )
+
+
+def check_numeric(name: str, values: np.ndarray) -> None:
+    """Raise if values are not real numbers, such as text.
+
+    >>> check_numeric("unknown_score", np.array(["0.5"]))
+    Traceback (most recent call last):
+    incognita.errors.InvalidDataError: unknown_score must be numbers, but is <U3; convert it.
+    """
+    if values.dtype.kind not in "fiub":
+        raise InvalidDataError(f"{name} must be numbers, but is {values.dtype}; convert it.")
 
 
 def check_finite(name: str, values: np.ndarray) -> None:

@@ -22,6 +22,7 @@ from incognita.metrics.conventions import D_ECE, PAPER_CALIBRATION, CalibrationR
 from incognita.metrics.matching import MatchTable
 from incognita.metrics.measure import (
     MetricValue,
+    count_units,
     image_weights,
     mean_over,
     n_images_in,
@@ -95,7 +96,7 @@ def laece_of(
     sums = _bin(table, table.iou, counted, table.detection_labels, n_known, rule, weights)
     errors = _class_errors(sums[:, :, 0], sums[:, :, 1] - sums[:, :, 2], rule)
     n = sum_along(sums[:, :, 0], axis=1)
-    return _class_mean(table, errors, n, n_known, rule, weights)
+    return _class_mean(table, errors, n, counted, n_known, rule, weights)
 
 
 def laace_of(
@@ -120,7 +121,7 @@ def laace_of(
     n = sum_by_label(np.ones(len(rows)), *where, n_known, columns)
     errors = np.full(totals.shape, np.nan)
     np.divide(totals, n, out=errors, where=n > 0)
-    return _class_mean(table, errors, n, n_known, rule, weights)
+    return _class_mean(table, errors, n, counted, n_known, rule, weights)
 
 
 def d_ece_of(
@@ -130,12 +131,14 @@ def d_ece_of(
     n_bins: int = 10,
     weights: Float[np.ndarray, "images replicates"] | None = None,
     skips_absent: bool = False,
+    closes_right: bool = False,
 ) -> MetricValue:
     """Compute D-ECE: precision against confidence, all classes together.
 
     Kueppers et al., Multivariate confidence calibration for object detection, 2020; the table must
     be matched at IoU 0.5. Ten bins, as in the public toolbox, which leaves out detections of
-    classes without objects (`skips_absent`); by default those are false positives.
+    classes without objects (`skips_absent`); by default those are false positives. Its bins are
+    (low, high], the first closed (`closes_right`); by default [low, high), the last closed.
     """
     counted = _is_counted(table, n_known, weights)
     columns = image_weights(weights, table.n_images)
@@ -144,7 +147,7 @@ def d_ece_of(
         counted &= np.append(has_truth, False)[table.detection_labels]
     if (reason := _unfit(table.confidence, counted)) is not None:
         return _unmeasured(table, weights, reason)
-    rule = replace(D_ECE, n_bins=n_bins)
+    rule = replace(D_ECE, n_bins=n_bins, closes_right=closes_right)
     one_class = np.zeros(len(counted), np.int32)
     quality = table.is_true_positive().astype(np.float64)
     sums = _bin(table, quality, counted, one_class, 1, rule, weights)
@@ -153,7 +156,9 @@ def d_ece_of(
     support = {"images": n_images_in(columns), "detections": n, "classes": n_known}
     missing = "class with objects" if skips_absent else "class"
     reason = f"no detection is of a known {missing}" if np.isnan(values[0]) else None
-    return MetricValue(values, support, reason, {"tau": float(table.thresholds[0]), "bins": n_bins})
+    parameters = {"tau": float(table.thresholds[0]), "bins": n_bins}
+    units = count_units(table.detection_images, counted, columns)
+    return MetricValue(values, support, reason, parameters, units)
 
 
 def ece(
@@ -287,11 +292,14 @@ def _class_errors(
 def _mean_of_classes(
     errors: np.ndarray, n: np.ndarray, has_truth: np.ndarray, rule: CalibrationRule
 ) -> Float[np.ndarray, "replicates"]:
+    """Average over classes; a class of the data that a replicate lost is left out."""
     if rule.empty is Empty.ALL_AS_ZERO:
-        return mean_over(np.where((n > 0) & has_truth, errors, 0.0))
+        is_measured = (n > 0) & has_truth
+        is_lost = is_measured[:, :1] & ~is_measured
+        return mean_over(np.where(is_measured, errors, np.where(is_lost, np.nan, 0.0)))
     if rule.empty is Empty.NON_ZERO:
         return mean_over(np.where((errors != 0) & has_truth, errors, np.nan))
-    return mean_over(errors)
+    return mean_over(np.where(has_truth[:, :1] & ~has_truth, np.nan, errors))
 
 
 def _is_counted(
@@ -342,6 +350,7 @@ def _class_mean(
     table: MatchTable,
     errors: Float[np.ndarray, "labels replicates"],
     n: Float[np.ndarray, "labels replicates"],
+    counted: Bool[np.ndarray, "detections"],
     n_known: int,
     rule: CalibrationRule,
     weights: Float[np.ndarray, "images replicates"] | None,
@@ -361,7 +370,8 @@ def _class_mean(
     elif np.isnan(values[0]):
         skipped = ", or every error is exactly zero" if rule.empty is Empty.NON_ZERO else ""
         reason = f"no known class has a detection{skipped}"
-    return MetricValue(values, support, reason, {"tau": float(table.thresholds[0])})
+    units = count_units(table.detection_images, counted, columns)
+    return MetricValue(values, support, reason, {"tau": float(table.thresholds[0])}, units)
 
 
 NO_KNOWN_OBJECT = "no known object is in these images"

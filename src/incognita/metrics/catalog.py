@@ -45,6 +45,8 @@ BOX_METRICS: dict[str, MetricInfo] = {
     "ar_medium": MetricInfo("AR medium", _UP, "closed set", "recall of medium objects"),
     "ar_large": MetricInfo("AR large", _UP, "closed set", "recall of large objects"),
     "map_known": MetricInfo("mAP_k", _UP, "open set", "AP50 of known classes, unknowns around"),
+    "known_precision": MetricInfo("P_k", _UP, "open set", "detections of known classes, right"),
+    "known_recall": MetricInfo("R_k", _UP, "open set", "known objects found, class by class"),
     "unknown_ap": MetricInfo("AP_U", _UP, "open set", "average precision of the label unknown"),
     "unknown_precision": MetricInfo("P_U", _UP, "open set", "detections called unknown that are"),
     "unknown_recall": MetricInfo("R_U", _UP, "open set", "unknown objects found as unknown"),

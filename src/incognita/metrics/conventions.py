@@ -4,7 +4,7 @@ Most disagreements between published numbers come from the choices below. A conv
 that is stored with every result; it is never a flag.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -77,7 +77,8 @@ class Matching:
         max_detections: Maximum detections of one class per image; None for all.
         rounds_detections: Boxes and confidences are rounded as the VOC result files hold them.
         rounds_truth: Truth is rounded as the COCO to VOC converters write it.
-        drops_unannotated_images: Detections on images without any annotation are dropped.
+        drops_unannotated_images: Detections on images without any annotation are ignored; they
+            keep their place in the list.
     """
 
     name: str
@@ -119,9 +120,11 @@ FMIYC = Matching(
     rounds_detections=True,
     drops_unannotated_images=True,
 )
+# for truth that holds the whole pixels of VOC's XML files, counted from 1: nothing to convert
+OWOD_XML = replace(OWOD, name="owod-xml", rounds_truth=False)
 SUPERCLASS = Matching("superclass", is_strict=True)
 
-MATCHINGS = {rule.name: rule for rule in (PAPER, COCO, VOC, OWOD, FMIYC, SUPERCLASS)}
+MATCHINGS = {rule.name: rule for rule in (PAPER, COCO, VOC, OWOD, OWOD_XML, FMIYC, SUPERCLASS)}
 
 
 def get_matching(name: str) -> Matching:

@@ -222,16 +222,18 @@ def coco_measures(
         labels = label_average_precision(table, weights, area=area)
         n_truth = labels.n_truth[:n_known]
         ap = labels.average_precision[:, :n_known]
-        measures[f"ap{size}"] = _coco_measure(ap, n_truth, weights, "0.50:0.95")
+        units = table.truth_units(weights, range(n_known), area)
+        where = n_truth, weights, units
+        measures[f"ap{size}"] = _coco_measure(ap, *where, "0.50:0.95")
         recall = _recall(labels, n_known)
-        measures[f"ar{size or 100}"] = _coco_measure(recall, n_truth, weights, "0.50:0.95")
+        measures[f"ar{size or 100}"] = _coco_measure(recall, *where, "0.50:0.95")
         if area == 0:
-            measures["ap50"] = _coco_measure(ap[:1], n_truth, weights, 0.5)
-            measures["ap75"] = _coco_measure(ap[5:6], n_truth, weights, 0.75)
-    n_truth = table.n_truth(weights)[:n_known]
+            measures["ap50"] = _coco_measure(ap[:1], *where, 0.5)
+            measures["ap75"] = _coco_measure(ap[5:6], *where, 0.75)
+    n_truth, units = table.n_truth(weights)[:n_known], table.truth_units(weights, range(n_known))
     for cap in (1, 10):
         recall = _recall_of_first(table, n_known, cap, weights) / np.where(n_truth, n_truth, np.nan)
-        measures[f"ar{cap}"] = _coco_measure(recall, n_truth, weights, "0.50:0.95")
+        measures[f"ar{cap}"] = _coco_measure(recall, n_truth, weights, units, "0.50:0.95")
     return {name: measures[name] for name in CocoNumbers._fields}
 
 
@@ -257,6 +259,7 @@ def _coco_measure(
     values: Float[np.ndarray, "thresholds labels replicates"],
     n_truth: Float[np.ndarray, "labels replicates"],
     weights: Float[np.ndarray, "images replicates"],
+    units: int,
     iou: float | str,
 ) -> MetricValue:
     means = mean_over(values.reshape(-1, values.shape[-1]))
@@ -266,4 +269,4 @@ def _coco_measure(
         "classes": int((n_truth[:, 0] > 0).sum()),
     }
     reason = "no known object of this size is in these images" if np.isnan(means[0]) else None
-    return MetricValue(means, support, reason, {"iou": iou})
+    return MetricValue(means, support, reason, {"iou": iou}, units)

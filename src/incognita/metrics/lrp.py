@@ -17,6 +17,7 @@ from incognita.kernels.confidence import optimal_lrp as optimal_lrp_kernel
 from incognita.metrics.matching import MatchTable
 from incognita.metrics.measure import (
     MetricValue,
+    count_units,
     image_weights,
     mean_over,
     n_images_in,
@@ -53,16 +54,20 @@ def lrp_error(
     n_known: int,
     *,
     weights: Float[np.ndarray, "images replicates"] | None = None,
+    skips_all_wrong: bool = False,
 ) -> LRP:
     """Compute the LRP of all detections, without choosing a threshold.
 
     The class mean runs over classes with objects; a part that a class does not define (no true
-    positive, no detection) is left out of the mean of that part alone.
+    positive, no detection) is left out of the mean of that part alone. The public codes also leave
+    a class without a true positive out of the mean of 1 - precision (`skips_all_wrong`), which is
+    1 there.
 
     Args:
         table: Detections matched at IoU tau, its first threshold.
         n_known: The number of known classes, which are the first labels.
         weights: Image weights, one column per replicate; by default every image once.
+        skips_all_wrong: Leave out of `false_positive` a class whose detections are all wrong.
     """
     tau = _tau(table)
     table.check_known(n_known)
@@ -76,9 +81,15 @@ def lrp_error(
     with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 is the NaN of a class left out
         total = (loss / (1 - tau) + wrong + n_truth - found) / (n_truth + wrong)
         parts = [total, loss / found, wrong / (found + wrong), 1 - found / n_truth]
-    has_truth = n_truth > 0
-    parts = [np.where(has_truth, part, np.nan) for part in parts]
-    return LRP(*(_class_mean(part, n_truth, weights, tau) for part in parts))
+    if skips_all_wrong:
+        parts[2] = np.where(found > 0, parts[2], np.nan)
+    parts = [np.where(n_truth > 0, part, np.nan) for part in parts]
+    images = table.detection_images
+    objects = table.truth_units(weights, range(n_known))
+    units = [objects, *(count_units(images, rows, weights) for rows in (hit, counted)), objects]
+    return LRP(
+        *(_class_mean(p, n_truth, weights, tau, n) for p, n in zip(parts, units, strict=True))
+    )
 
 
 def optimal_lrp(
@@ -110,8 +121,9 @@ def optimal_lrp(
         tau,
         inside_ties,
     )
+    units = table.truth_units(weights, range(n_known))
     total, localization, false_positive, false_negative = (
-        _class_mean(best[:, :, k], n_truth, weights, tau) for k in (0, 2, 3, 4)
+        _class_mean(best[:, :, k], n_truth, weights, tau, units) for k in (0, 2, 3, 4)
     )
     return OptimalLRP(
         total, localization, false_positive, false_negative, best[:, 0, 0], best[:, 0, 1]
@@ -138,7 +150,7 @@ def _sum(
 
 
 def _class_mean(
-    per_class: np.ndarray, n_truth: np.ndarray, weights: np.ndarray, tau: float
+    per_class: np.ndarray, n_truth: np.ndarray, weights: np.ndarray, tau: float, units: int
 ) -> MetricValue:
     values = mean_over(per_class)
     support = {
@@ -150,7 +162,7 @@ def _class_mean(
     if np.isnan(values[0]):
         has_truth = (n_truth[:, 0] > 0).any()
         reason = "no known class has a true positive or a detection" if has_truth else NO_KNOWN
-    return MetricValue(values, support, reason, {"tau": tau})
+    return MetricValue(values, support, reason, {"tau": tau}, units)
 
 
 NO_KNOWN = "no known object is in these images"

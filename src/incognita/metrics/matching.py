@@ -23,7 +23,7 @@ from incognita.kernels.matching import (
     order_by_group,
 )
 from incognita.metrics.conventions import COCO, SUPERCLASS, Matching, Pairing, round_as_written
-from incognita.metrics.measure import sum_by_label
+from incognita.metrics.measure import count_units, sum_by_label
 from incognita.shapes import Bool, Float, Int, UInt, UInt16
 
 EVERY_AREA = np.array([[0.0, 1e10]])
@@ -121,6 +121,22 @@ class MatchTable:
         return sum_by_label(
             ones, labels[is_evaluated], images[is_evaluated], self.n_labels, weights
         )
+
+    def truth_units(
+        self, weights: Float[np.ndarray, "images replicates"], labels: range, area: int = 0
+    ) -> int:
+        """Count the images with an object of these labels that must be found."""
+        low, high = self.areas[area]
+        counted = self.is_counted_truth & (self.truth_areas >= low) & (self.truth_areas <= high)
+        counted &= (self.truth_labels >= labels.start) & (self.truth_labels < labels.stop)
+        return count_units(self.truth_images, counted, weights)
+
+    def detection_units(
+        self, weights: Float[np.ndarray, "images replicates"], labels: range
+    ) -> int:
+        """Count the images with a detection of these labels that is not ignored."""
+        counted = (self.detection_labels >= labels.start) & (self.detection_labels < labels.stop)
+        return count_units(self.detection_images, counted & ~self.is_ignored(), weights)
 
 
 def _bit(words: UInt16[np.ndarray, "n"], place: int) -> Bool[np.ndarray, "n"]:
@@ -229,9 +245,8 @@ def _match_labels(
 ) -> MatchTable:
     """Match under given labels; label `n_labels` excludes a detection."""
     placed = place_boxes(detections, truth, convention)
-    labels = _without_unannotated_images(detections, truth, detection_labels, n_labels, convention)
     images = as_array(detections.image_index)
-    by_label, starts, boxes = arrange(detections, placed, labels, images, n_labels)
+    by_label, starts, boxes = arrange(detections, placed, detection_labels, images, n_labels)
     objects = arrange_objects(truth, placed, truth_labels, n_labels, convention)
     n = len(detections)
     flags = np.zeros((n, 2 * len(areas)), np.uint16)
@@ -245,12 +260,15 @@ def _match_labels(
     else:
         cap = convention.max_detections or n + 1
         match_greedy(boxes, objects, pairs, least, areas, cap, found)
+    if convention.drops_unannotated_images:
+        is_dropped = (np.diff(truth.offsets) == 0)[images]
+        flags[is_dropped, len(areas) :] = (1 << len(thresholds)) - 1
     return MatchTable(
         convention=convention,
         thresholds=np.asarray(thresholds, np.float64),
         areas=areas,
         n_labels=n_labels,
-        detection_labels=labels,
+        detection_labels=detection_labels,
         truth_labels=truth_labels,
         confidence=placed.confidence,
         detection_images=images,
@@ -265,19 +283,6 @@ def _match_labels(
         label_starts=starts,
         n_images=truth.n_images,
     )
-
-
-def _without_unannotated_images(
-    detections: Detections,
-    truth: BoxTruth,
-    labels: Int[np.ndarray, "detections"],
-    n_labels: int,
-    convention: Matching,
-) -> Int[np.ndarray, "detections"]:
-    if not convention.drops_unannotated_images:
-        return labels
-    is_unannotated = np.diff(truth.offsets) == 0
-    return np.where(is_unannotated[detections.image_index], n_labels, labels).astype(np.int32)
 
 
 @dataclass(frozen=True, eq=False)

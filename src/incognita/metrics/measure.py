@@ -6,7 +6,7 @@ methods measured with the same columns are compared pair by pair, which cancels 
 share.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,8 +15,6 @@ import numpy as np
 from incognita.errors import InvalidDataError
 from incognita.kernels.precision_recall import weighted_sums
 from incognita.shapes import Bool, Float, Int, Real
-
-Weights = Float[np.ndarray, "images replicates"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,12 +26,15 @@ class MetricValue:
         support: Numbers of images, objects, classes or detections it is computed from.
         reason: Why the value is NaN, if it is.
         parameters: Parameters of the metric: a threshold, a recall.
+        units: How many images contribute a row, of the smaller side where known and unknown images
+            are compared; None if that is not counted.
     """
 
     values: Float[np.ndarray, "replicates"]
     support: Mapping[str, int]
     reason: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    units: int | None = None
 
     def __post_init__(self) -> None:
         if np.isnan(self.value) and self.reason is None:
@@ -60,6 +61,7 @@ def ratio(
     whole: Float[np.ndarray, "replicates"],
     support: Mapping[str, int],
     reason: str,
+    units: int | None = None,
 ) -> MetricValue:
     """Compute parts / whole; NaN, with the reason, where the whole is zero.
 
@@ -68,7 +70,7 @@ def ratio(
     """
     values = np.full(len(parts), np.nan)
     np.divide(parts, whole, out=values, where=whole > 0)
-    return MetricValue(values, support, reason if np.isnan(values[0]) else None)
+    return MetricValue(values, support, reason if np.isnan(values[0]) else None, units=units)
 
 
 def every_image_once(n_images: int) -> Float[np.ndarray, "images 1"]:
@@ -104,8 +106,28 @@ def count_weighted(
 
 
 def n_images_in(weights: Float[np.ndarray, "images replicates"]) -> int:
-    """Return the number of images that count in the first column."""
-    return int((weights[:, 0] > 0).sum())
+    """Return the number of images that count in the first column; a row may stand for several."""
+    return int(weights[:, 0].sum(dtype=np.float64))
+
+
+def count_units(
+    images: Int[np.ndarray, "rows"],
+    keep: Bool[np.ndarray, "rows"],
+    weights: Float[np.ndarray, "images replicates"],
+) -> int:
+    """Count the images of the first column that contribute a kept row."""
+    has_row = np.bincount(images[keep], minlength=len(weights)) > 0
+    return int((has_row & (weights[:, 0] > 0)).sum())
+
+
+def lost_labels(
+    n_truth: Float[np.ndarray, "labels replicates"],
+) -> Bool[np.ndarray, "labels replicates"]:
+    """Return which labels have an object in the data, the first column, but none in a replicate.
+
+    A mean over classes leaves them out: that they are missing is an accident of the draw.
+    """
+    return np.asarray((n_truth[:, :1] > 0) & (n_truth == 0))
 
 
 def sum_by_label(
@@ -141,6 +163,18 @@ def mean_over(
     return means
 
 
+def mean_of_values(
+    parts: Sequence[Float[np.ndarray, "_"]],
+) -> Float[np.ndarray, "replicates"]:
+    """Average values and their replicates; of the values alone if one part has no replicates.
+
+    >>> mean_of_values([np.array([1.0, 2.0]), np.array([3.0])]).tolist()
+    [2.0]
+    """
+    shortest = min(len(part) for part in parts)
+    return np.asarray(np.mean([part[:shortest] for part in parts], axis=0))
+
+
 class Interval(NamedTuple):
     """The bounds of a percentile interval; NaN without replicates."""
 
@@ -167,7 +201,8 @@ def bootstrap_weights(
     n_resamples: int,
     seed: int,
     keep: Bool[np.ndarray, "images"] | None = None,
-) -> Weights:
+    row_of_image: Int[np.ndarray, "images"] | None = None,
+) -> Float[np.ndarray, "rows replicates"]:
     """Draw bootstrap replicates: image counts, first of the data itself, then of each replicate.
 
     Args:
@@ -175,6 +210,8 @@ def bootstrap_weights(
         n_resamples: The number of replicates; zero for none.
         seed: The same seed draws the same columns.
         keep: The images of a split; only these are drawn, the others count zero.
+        row_of_image: The row in which each image is counted; by default each has its own. The
+            draw is the same.
 
     >>> bootstrap_weights(4, n_resamples=2, seed=0).sum(axis=0).tolist()
     [4.0, 4.0, 4.0]
@@ -186,12 +223,14 @@ def bootstrap_weights(
             f"keep has {len(keep)} marks for {n_images} images; pass one per image."
         )
     rng = np.random.default_rng(seed)
-    images = np.arange(n_images) if keep is None else np.flatnonzero(keep)
-    weights = np.zeros((n_images, 1 + n_resamples), np.float32)
-    weights[images, 0] = 1
-    for k in range(1, 1 + n_resamples if len(images) else 1):
-        drawn = images[rng.integers(len(images), size=len(images))]
-        weights[:, k] = np.bincount(drawn, minlength=n_images)
+    rows = np.arange(n_images) if row_of_image is None else row_of_image
+    n_rows = int(rows.max(initial=-1)) + 1
+    rows = rows if keep is None else rows[keep]
+    weights = np.zeros((n_rows, 1 + n_resamples), np.float32)
+    weights[:, 0] = np.bincount(rows, minlength=n_rows)
+    for k in range(1, 1 + n_resamples if len(rows) else 1):
+        drawn = rows.take(rng.integers(len(rows), size=len(rows)))
+        weights[:, k] = np.bincount(drawn, minlength=n_rows)
     return weights
 
 
@@ -210,6 +249,61 @@ def interval(replicates: Float[np.ndarray, "replicates"], *, level: float = 0.95
     return Interval(float(low), float(high))
 
 
+MIN_UNITS = 10  # images below which resampling says nothing
+MIN_REPLICATES, FEW_REPLICATES = 10, 100  # too few for an interval, and for a steady one
+
+
+def interval_of(value: MetricValue, *, level: float = 0.95) -> Interval:
+    """Compute the interval of a value, which it always contains; NaN if too little is behind it.
+
+    There is none below 10 images that contribute a row or 10 replicates. Replicates are often
+    biased: a calibration error grows by resampling. Where the percentile interval misses its
+    value, it is moved by that bias, the median of the replicates minus the value.
+
+    >>> interval_of(MetricValue(np.arange(50.0, 151.0), {}, units=9))
+    Interval(low=nan, high=nan)
+    """
+    replicates = value.values[1:][~np.isnan(value.values[1:])]
+    is_small = value.units is not None and value.units < MIN_UNITS
+    if np.isnan(value.value) or is_small or len(replicates) < MIN_REPLICATES:
+        return Interval(float("nan"), float("nan"))
+    return _around(value.value, interval(replicates, level=level), replicates)
+
+
+def _around(
+    value: float, bounds: Interval, replicates: Float[np.ndarray, "replicates"]
+) -> Interval:
+    """Move bounds that miss the value by the bias; not past 0 or 1 where nothing else is."""
+    if bounds.low <= value <= bounds.high:
+        return bounds
+    shift = value - float(np.median(replicates))
+    low, high = bounds.low + shift, bounds.high + shift
+    if min(value, replicates.min()) >= 0:
+        low = max(low, 0.0)
+    if max(value, replicates.max()) <= 1:
+        high = min(high, 1.0)
+    return Interval(min(low, value), max(high, value))
+
+
+def replicates_note(n_resamples: int) -> str | None:
+    """Return a note for the reader if there are too few replicates; None if not, or on purpose.
+
+    >>> replicates_note(200), replicates_note(0)
+    (None, None)
+    """
+    if n_resamples == 0 or n_resamples >= FEW_REPLICATES:
+        return None
+    if n_resamples < MIN_REPLICATES:
+        return (
+            f"There are no intervals: the number of bootstrap replicates is {n_resamples}, and "
+            f"{FEW_REPLICATES} or more are needed for steady ones."
+        )
+    return (
+        f"The intervals are rough: the number of bootstrap replicates is {n_resamples}. Use "
+        f"{FEW_REPLICATES} or more."
+    )
+
+
 def paired_difference(
     first: Float[np.ndarray, "values"],
     second: Float[np.ndarray, "as_many_values"],
@@ -225,6 +319,8 @@ def paired_difference(
 
     >>> paired_difference(np.array([0.9, 0.8, 1.0]), np.array([0.7, 0.7, 0.7])).value.__round__(6)
     0.2
+
+    There are no bounds below 10 replicates.
     """
     if len(first) != len(second):
         raise InvalidDataError(
@@ -232,7 +328,7 @@ def paired_difference(
         )
     difference = first - second
     replicates = difference[1:][~np.isnan(difference[1:])]
-    bounds = interval(replicates, level=level)
+    bounds = interval_of(MetricValue(difference, {}, "undefined"), level=level)
     signs = np.sign(replicates)
     share = float(np.mean((signs + 1) / 2)) if len(signs) else float("nan")
     return Difference(float(difference[0]), bounds.low, bounds.high, share)

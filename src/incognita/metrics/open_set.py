@@ -17,12 +17,15 @@ from incognita.metrics.detection import LabelPrecision, label_average_precision
 from incognita.metrics.matching import MatchTable, arrange_by_image, is_ignored_truth
 from incognita.metrics.measure import (
     MetricValue,
+    count_units,
     count_weighted,
     image_weights,
+    lost_labels,
     mean_over,
     n_images_in,
     ratio,
     sum_along,
+    sum_by_label,
     undefined,
 )
 from incognita.shapes import Bool, Float
@@ -85,22 +88,108 @@ def mean_average_precision(
     weights = image_weights(weights, table.n_images)
     labels = labels or label_average_precision(table, weights, rule=rule)
     n_truth = labels.n_truth[:n_known]
-    has_truth = n_truth > 0
     per_class = labels.average_precision[0, :n_known]
-    if rule.absent is Absent.SKIPPED:
-        values = mean_over(per_class)
-    else:
-        has_detections = labels.n_counted[0, :n_known] > 0
-        is_nan = has_detections & (rule.absent is Absent.NAN)
-        filled = np.where(has_truth, per_class, np.where(is_nan, np.nan, 0.0))
-        values = sum_along(filled, axis=0) / n_known
-    support = _support(weights, n_truth, int(has_truth[:, 0].sum()))
+    values = _mean_of_classes(
+        per_class, n_truth, _absent_value(table, n_known, rule.absent, weights)
+    )
+    support = _support(weights, n_truth, int((n_truth[:, 0] > 0).sum()))
     reason = None
-    if not support["classes"]:  # the zero of some codes means nothing here
-        values, reason = np.where(has_truth.any(axis=0), values, np.nan), nothing
-    elif np.isnan(values[0]):
-        reason = NAN_CLASS
-    return MetricValue(values, support, reason, {"iou": float(table.thresholds[0])})
+    if np.isnan(values[0]):
+        reason = NAN_CLASS if support["classes"] else nothing
+    units = table.truth_units(weights, range(n_known))
+    return MetricValue(values, support, reason, {"iou": float(table.thresholds[0])}, units)
+
+
+def _absent_value(
+    table: MatchTable, n_known: int, absent: Absent, weights: Weights
+) -> Float[np.ndarray, "known 1"] | None:
+    """Return what each class counts that has no object in the data; None if it is left out."""
+    if absent is Absent.SKIPPED:
+        return None
+    ones, labels = np.ones(len(table.detection_labels)), table.detection_labels
+    data = np.ascontiguousarray(weights[:, :1])
+    # also detections of difficult objects, which count as nothing
+    n = sum_by_label(ones, labels, table.detection_images, table.n_labels + 1, data)[:n_known]
+    return np.where((n > 0) & (absent is Absent.NAN), np.nan, 0.0)
+
+
+def _mean_of_classes(
+    per_class: Float[np.ndarray, "known replicates"],
+    n_truth: Float[np.ndarray, "known replicates"],
+    absent: Float[np.ndarray, "known 1"] | None,
+) -> Float[np.ndarray, "replicates"]:
+    """Average over classes; one that a replicate lost is left out, one the data lacks is `absent`.
+
+    NaN where no class has an object: the zero of some codes means nothing there.
+    """
+    if absent is None:
+        return mean_over(per_class)
+    is_lost = lost_labels(n_truth)
+    totals = sum_along(np.where(is_lost, 0.0, np.where(n_truth > 0, per_class, absent)), axis=0)
+    values = np.full(len(totals), np.nan)
+    counts = len(per_class) - is_lost.sum(axis=0)
+    np.divide(totals, counts, out=values, where=(n_truth > 0).any(axis=0))
+    return values
+
+
+def known_precision(
+    table: MatchTable, n_known: int, *, weights: Weights | None = None
+) -> MetricValue:
+    """Compute P_k: the mean over known classes of TP / (TP + FP), of all detections.
+
+    As the public codes print it: a class without a detection counts 0.
+    """
+    weights = image_weights(weights, table.n_images)
+    n_truth = table.n_truth(weights)[:n_known]
+    counted = (table.detection_labels < n_known) & ~table.is_ignored()
+    found = _sum_rows(table, counted & table.is_true_positive(), n_known, weights)
+    n = _sum_rows(table, counted, n_known, weights)
+    is_lost = lost_labels(n_truth) | lost_labels(n)
+    precision = np.zeros(found.shape)
+    np.divide(found, n, out=precision, where=n > 0)
+    values = mean_over(np.where(is_lost, np.nan, precision))
+    units = table.detection_units(weights, range(n_known))
+    return _of_known(values, n_truth, weights, units)
+
+
+def known_recall(
+    table: MatchTable,
+    n_known: int,
+    *,
+    absent: Absent = Absent.NAN,
+    weights: Weights | None = None,
+) -> MetricValue:
+    """Compute R_k: the mean over known classes of TP / objects, of all detections.
+
+    As the public codes print it; `absent` is what a class without objects counts.
+    """
+    weights = image_weights(weights, table.n_images)
+    n_truth = table.n_truth(weights)[:n_known]
+    is_hit = (table.detection_labels < n_known) & table.is_true_positive() & ~table.is_ignored()
+    found = _sum_rows(table, is_hit, n_known, weights)
+    recall = found / np.where(n_truth > 0, n_truth, np.nan)
+    values = _mean_of_classes(recall, n_truth, _absent_value(table, n_known, absent, weights))
+    return _of_known(values, n_truth, weights, table.truth_units(weights, range(n_known)))
+
+
+def _sum_rows(
+    table: MatchTable, keep: Bool[np.ndarray, "detections"], n_known: int, weights: Weights
+) -> Float[np.ndarray, "known replicates"]:
+    labels, images = table.detection_labels[keep], table.detection_images[keep]
+    return sum_by_label(np.ones(len(labels)), labels, images, n_known, weights)
+
+
+def _of_known(
+    values: Float[np.ndarray, "replicates"],
+    n_truth: Float[np.ndarray, "known replicates"],
+    weights: Weights,
+    units: int,
+) -> MetricValue:
+    support = _support(weights, n_truth, int((n_truth[:, 0] > 0).sum()))
+    if not support["classes"]:
+        return undefined(NO_KNOWN_OBJECT, support, len(values))
+    reason = NAN_CLASS if np.isnan(values[0]) else None
+    return MetricValue(values, support, reason, units=units)
 
 
 NAN_CLASS = "a known class has detections but no object, for which the public code gives NaN"
@@ -123,7 +212,8 @@ def unknown_average_precision(
     values = mean_over(labels.average_precision[:, n_known])
     support = _support(weights, labels.n_truth[n_known:], 1)
     reason = NO_UNKNOWN_OBJECT if np.isnan(values[0]) else None
-    return MetricValue(values, support, reason, {"iou": iou_text(table.thresholds)})
+    units = table.truth_units(weights, range(n_known, n_known + 1))
+    return MetricValue(values, support, reason, {"iou": iou_text(table.thresholds)}, units)
 
 
 def iou_text(thresholds: Float[np.ndarray, "t"]) -> float | str:
@@ -142,7 +232,8 @@ def unknown_precision(
     found = count_weighted(table.detection_images, counted & table.is_true_positive(), weights)
     total = count_weighted(table.detection_images, counted, weights)
     support = {"images": n_images_in(weights), "detections": int(total[0])}
-    return ratio(found, total, support, NO_UNKNOWN_DETECTION)
+    units = count_units(table.detection_images, counted, weights)
+    return ratio(found, total, support, NO_UNKNOWN_DETECTION, units)
 
 
 def unknown_recall(
@@ -154,7 +245,8 @@ def unknown_recall(
     found = count_weighted(table.truth_images, is_unknown & table.is_found, weights)
     total = count_weighted(table.truth_images, is_unknown, weights)
     support = {"images": n_images_in(weights), "objects": int(total[0])}
-    return ratio(found, total, support, NO_UNKNOWN_OBJECT)
+    units = count_units(table.truth_images, is_unknown, weights)
+    return ratio(found, total, support, NO_UNKNOWN_OBJECT, units)
 
 
 def open_set_error_by_objects(
@@ -168,7 +260,8 @@ def open_set_error_by_objects(
     weights = image_weights(weights, table.n_images)
     misnamed = overlaps.is_unknown & overlaps.is_named_known & ~table.is_found
     values = count_weighted(table.truth_images, misnamed, weights)
-    return MetricValue(values, _unknown_support(table, overlaps, weights))
+    units = count_units(table.truth_images, overlaps.is_unknown, weights)
+    return MetricValue(values, _unknown_support(table, overlaps, weights), units=units)
 
 
 def open_set_error_by_detections(
@@ -179,10 +272,9 @@ def open_set_error_by_detections(
     One object hit three times counts three, and one also found as unknown still counts.
     """
     weights = image_weights(weights, table.n_images)
-    is_evaluated = table.detection_labels < table.n_labels  # FMIYC drops some images
-    wrong = overlaps.is_on_unknown & is_evaluated
-    values = count_weighted(table.detection_images, wrong, weights)
-    return MetricValue(values, _unknown_support(table, overlaps, weights))
+    values = count_weighted(table.detection_images, overlaps.is_on_unknown, weights)
+    units = count_units(table.truth_images, overlaps.is_unknown, weights)
+    return MetricValue(values, _unknown_support(table, overlaps, weights), units=units)
 
 
 def normalized_open_set_error(
@@ -198,7 +290,7 @@ def normalized_open_set_error(
     """
     weights = image_weights(weights, table.n_images)
     total = count_weighted(table.truth_images, overlaps.is_unknown, weights)
-    return ratio(error.values, total, error.support, NO_UNKNOWN_OBJECT)
+    return ratio(error.values, total, error.support, NO_UNKNOWN_OBJECT, error.units)
 
 
 def unknown_objects_without_detection(
@@ -209,7 +301,9 @@ def unknown_objects_without_detection(
     untouched = overlaps.is_unknown & ~overlaps.is_touched
     missed = count_weighted(table.truth_images, untouched, weights)
     total = count_weighted(table.truth_images, overlaps.is_unknown, weights)
-    return ratio(missed, total, _unknown_support(table, overlaps, weights), NO_UNKNOWN_OBJECT)
+    support = _unknown_support(table, overlaps, weights)
+    units = count_units(table.truth_images, overlaps.is_unknown, weights)
+    return ratio(missed, total, support, NO_UNKNOWN_OBJECT, units)
 
 
 def images_without_detection(table: MatchTable, *, weights: Weights | None = None) -> MetricValue:
@@ -218,7 +312,8 @@ def images_without_detection(table: MatchTable, *, weights: Weights | None = Non
     is_empty = np.bincount(table.detection_images, minlength=table.n_images) == 0
     n_empty = is_empty.astype(np.float64) @ weights
     total = weights.sum(axis=0, dtype=np.float64)
-    return ratio(n_empty, total, {"images": n_images_in(weights)}, "there is no image")
+    n_images = n_images_in(weights)
+    return ratio(n_empty, total, {"images": n_images}, "there is no image", n_images)
 
 
 def wilderness_impact(
@@ -235,7 +330,8 @@ def wilderness_impact(
        i_c = \arg\min_i |recall_c(i) - r| $$
 
     with O_c the detections of class c on unknown objects; a ratio of means, r = 0.8 in the
-    published tables. Not the wilderness impact of Dhamija et al.: see `wilderness_ratio`.
+    published tables, 0.1 to 0.9 in the logs of OWOD. Not the wilderness impact of Dhamija et al.:
+    see `wilderness_ratio`.
     """
     weights = image_weights(weights, table.n_images)
     n_truth = table.n_truth(weights)[:n_known]
@@ -249,11 +345,14 @@ def wilderness_impact(
         n_truth,
         recall,
     )
+    at[lost_labels(n_truth)] = np.nan
     support = _support(weights, n_truth, int((~np.isnan(at[:, 0, 0])).sum()))
     if not n_truth[:, 0].any():
         return undefined(NO_KNOWN_OBJECT, support, weights.shape[1], recall=recall)
     impact = ratio(mean_over(at[:, :, 2]), mean_over(at[:, :, 1]), support, "nothing is detected")
-    return MetricValue(impact.values, support, impact.reason, {"recall": recall})
+    unknown = count_units(table.truth_images, overlaps.is_unknown, weights)
+    units = min(table.detection_units(weights, range(n_known)), unknown)
+    return MetricValue(impact.values, support, impact.reason, {"recall": recall}, units)
 
 
 def wilderness_ratio(
@@ -284,7 +383,10 @@ def wilderness_ratio(
     if np.isnan(before[0]):
         return undefined(NO_KNOWN_OBJECT, support, weights.shape[1], recall=recall)
     quotient = ratio(before, after, support, "no known class reaches this recall")
-    return MetricValue(quotient.values - 1, support, quotient.reason, {"recall": recall})
+    is_counted = weights[:, 0] > 0
+    n_tame = int((has_known & ~has_unknown & is_counted).sum())
+    units = min(n_tame, int((has_unknown & ~has_known & is_counted).sum()))
+    return MetricValue(quotient.values - 1, support, quotient.reason, {"recall": recall}, units)
 
 
 def images_with_roles(

@@ -18,6 +18,7 @@ from incognita.metrics.conventions import (
     OWOD_AREA,
     POINTS_11,
     POINTS_101,
+    Absent,
     AveragePrecisionRule,
     Matching,
 )
@@ -34,6 +35,8 @@ from incognita.metrics.open_set import (
     NO_UNKNOWN_OBJECT,
     UnknownOverlaps,
     images_without_detection,
+    known_precision,
+    known_recall,
     mean_average_precision,
     normalized_open_set_error,
     open_set_error_by_detections,
@@ -112,13 +115,14 @@ class PublicCode(NamedTuple):
     leaves_out: frozenset[str] = frozenset()
 
 
-_PRECISION, _NORMALIZED = "unknown_precision", "normalized_open_set_error"
+_NORMALIZED = frozenset({"normalized_open_set_error"})
 PUBLIC_CODES = (
-    PublicCode("owod", conventions.OWOD, OWOD_AREA, frozenset({_PRECISION, _NORMALIZED})),
-    PublicCode("owdetr", conventions.OWOD, POINTS_11, frozenset({_PRECISION, _NORMALIZED})),
-    PublicCode("opendet", conventions.OWOD, OWOD_AREA, frozenset({_NORMALIZED})),
+    PublicCode("owod", conventions.OWOD, OWOD_AREA, _NORMALIZED),
+    PublicCode("owdetr", conventions.OWOD, POINTS_11, _NORMALIZED),
+    PublicCode("opendet", conventions.OWOD, OWOD_AREA, _NORMALIZED),
     PublicCode("fmiyc", conventions.FMIYC, FMIYC_AREA),
 )
+WI_RECALL = 0.8  # of the published tables
 
 
 def closed_set(tables: MatchTables, weights: Weights) -> Named:
@@ -162,7 +166,7 @@ def core_open_set(tables: MatchTables, weights: Weights) -> Named:
     yield "unknown_objects_without_detection", "paper", undetected
 
 
-def open_set_codes(tables: MatchTables, weights: Weights) -> Named:
+def open_set_codes(tables: MatchTables, weights: Weights, *, wi_recall: float = WI_RECALL) -> Named:
     """Yield open-set metrics as each public code computes them."""
     n_known = tables.n_known
     coco = unknown_average_precision(tables.coco, n_known, rule=POINTS_101, weights=weights)
@@ -172,7 +176,7 @@ def open_set_codes(tables: MatchTables, weights: Weights) -> Named:
     yield "map_known", "voc07", known
     yield "unknown_ap", "voc07", unknown
     for matching in dict.fromkeys(code.matching for code in PUBLIC_CODES):
-        shared = dict(_of_matching(matching, tables, weights))
+        shared = dict(_of_matching(matching, tables, weights, wi_recall))
         for code in PUBLIC_CODES:
             if code.matching is matching:
                 yield from _named_after(code, shared, tables, weights)
@@ -189,18 +193,22 @@ def _both_precisions(
 
 
 def _of_matching(
-    matching: conventions.Matching, tables: MatchTables, weights: Weights
+    matching: conventions.Matching, tables: MatchTables, weights: Weights, wi_recall: float
 ) -> Iterator[tuple[str, MetricValue]]:
     """Yield what all codes with this matching share."""
     table, overlaps = tables.table(matching), tables.overlaps(matching)
     n_known = tables.n_known
+    absent = Absent.ZERO if matching is conventions.FMIYC else Absent.NAN
+    yield "known_precision", known_precision(table, n_known, weights=weights)
+    yield "known_recall", known_recall(table, n_known, absent=absent, weights=weights)
     yield "unknown_precision", unknown_precision(table, n_known, weights=weights)
     yield "unknown_recall", unknown_recall(table, n_known, weights=weights)
     error = open_set_error_by_detections(table, overlaps, weights=weights)
     yield "open_set_error", error
     normalized = normalized_open_set_error(error, table, overlaps, weights=weights)
     yield "normalized_open_set_error", normalized
-    yield "wilderness_impact", wilderness_impact(table, overlaps, n_known, weights=weights)
+    impact = wilderness_impact(table, overlaps, n_known, recall=wi_recall, weights=weights)
+    yield "wilderness_impact", impact
 
 
 def _named_after(
@@ -217,7 +225,7 @@ def _named_after(
 
 def open_set_of_code(code: PublicCode, tables: MatchTables, weights: Weights) -> Named:
     """Yield open-set metrics as one public code computes them."""
-    shared = dict(_of_matching(code.matching, tables, weights))
+    shared = dict(_of_matching(code.matching, tables, weights, WI_RECALL))
     yield from _named_after(code, shared, tables, weights)
 
 
@@ -227,14 +235,14 @@ def localization_recall_precision(
     """Yield LRP of all detections, its parts, and the optimum over thresholds."""
     for rule, matching in RULES:
         table = tables.table(matching, rule.tau if tau is None else tau)
-        lrp = lrp_error(table, tables.n_known, weights=weights)
+        is_code = rule is not conventions.PAPER_CALIBRATION
+        lrp = lrp_error(table, tables.n_known, weights=weights, skips_all_wrong=is_code)
         yield "lrp", rule.name, lrp.total
         yield "lrp_localization", rule.name, lrp.localization
         yield "lrp_false_positive", rule.name, lrp.false_positive
         yield "lrp_false_negative", rule.name, lrp.false_negative
         # the public codes also cut between equal confidences, which no threshold can do
-        inside = rule is not conventions.PAPER_CALIBRATION
-        best = optimal_lrp(table, tables.n_known, weights=weights, inside_ties=inside)
+        best = optimal_lrp(table, tables.n_known, weights=weights, inside_ties=is_code)
         yield "optimal_lrp", rule.name, best.total
 
 
@@ -255,6 +263,8 @@ def calibrated(tables: MatchTables, weights: Weights, *, tau: float | None) -> N
             laace = calibration.laace_of(table, n_known, rule=rule, weights=weights)
             yield "laace", rule.name, laace
             half = tables.table(matching)
-            absent = rule is conventions.DETECTION_CALIBRATION
-            d_ece = calibration.d_ece_of(half, n_known, weights=weights, skips_absent=absent)
+            is_code = rule is conventions.DETECTION_CALIBRATION
+            d_ece = calibration.d_ece_of(
+                half, n_known, weights=weights, skips_absent=is_code, closes_right=is_code
+            )
             yield "d_ece", rule.name, d_ece

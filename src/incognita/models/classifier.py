@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -88,8 +88,10 @@ class Classifier(Protocol):
 class WrappedClassifier(PicklableAdapter):
     """A network as a `Classifier`, made by `wrap_classifier`.
 
-    `head_reason` explains in one sentence why `head` is None. Hooks exist only during a call, so
-    that a classifier can be pickled and its module used elsewhere.
+    `head_reason` explains in one sentence why `head` is None. Without `states_preprocessing`
+    pixels are only divided by 255 because nothing else is known; an evaluation does not accept
+    that. Hooks exist only during a call, so that a classifier can be pickled and its module used
+    elsewhere.
     """
 
     name: str
@@ -104,6 +106,7 @@ class WrappedClassifier(PicklableAdapter):
     head_reason: str | None = None
     numerator: str | None = None
     source: Path | None = None
+    states_preprocessing: bool = True
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -125,6 +128,20 @@ class WrappedClassifier(PicklableAdapter):
         weight averages are updated.
         """
         return hash_weights(self.module)
+
+    def with_preprocess(self, preprocess: str | Callable[..., Any]) -> "WrappedClassifier":
+        """Return the same classifier with another preprocessing, as `wrap_classifier` takes it."""
+        preprocess = as_preprocessing(preprocess)
+        std = self.pixel_std
+        if isinstance(preprocess, Preprocessing) and len(std) == 3 and bool((std == 1).all()):
+            std = std.new_tensor(preprocess.statistics.std)
+        return replace(
+            self,
+            preprocess_image=preprocess,
+            preprocessing=describe_callable(preprocess),
+            pixel_std=std,
+            states_preprocessing=True,
+        )
 
     def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> Tensor:
         """Convert one uint8 RGB image to an input of the network."""
@@ -162,13 +179,13 @@ class WrappedClassifier(PicklableAdapter):
 def wrap_classifier(
     module: nn.Module,
     *,
-    preprocess: Callable[..., Any] | None = None,
+    preprocess: str | Callable[..., Any] | None = None,
     class_names: Sequence[str] | None = None,
     layers: Sequence[str] | None = None,
     numerator: str | None = None,
     pixel_std: Sequence[float] | None = None,
     name: str | None = None,
-    example: Tensor | None = None,
+    example: Tensor | Shaped[np.ndarray, "height width 3"] | None = None,
 ) -> WrappedClassifier:
     """Wrap any network as a classifier; its linear head is found by comparing outputs with logits.
 
@@ -177,8 +194,11 @@ def wrap_classifier(
 
     Args:
         module: The network; returns logits [n, classes], alone, in a tuple, or as `logits`.
-        preprocess: Converts a uint8 RGB array [height, width, 3] to a float tensor
-            [channels, height, width]; by default pixels are only divided by 255.
+        preprocess: An `incognita.Preprocessing`, or its text such as "size=256 crop=224
+            mean=imagenet std=imagenet"; or a function that converts a uint8 RGB array
+            [height, width, 3] to a float tensor [channels, height, width]. By default pixels are
+            only divided by 255, and `evaluate` asks for it unless the network or the benchmark
+            says more; "none" means that this is right.
         class_names: One per logit; `class 0`, `class 1`, … by default.
         layers: Names of submodules whose maps are recorded; found automatically by default.
         numerator: Name of the submodule that computes h in a network whose logits are h / g
@@ -186,7 +206,8 @@ def wrap_classifier(
         pixel_std: Divisor of pixels between 0 and 1, per channel; by default that of a
             `Preprocessing`, else ones.
         name: Name of the classifier in results; the class of the network by default.
-        example: A preprocessed batch, for a network that does not accept images of a common size.
+        example: A preprocessed batch, or an image, for a network that does not accept images of a
+            common size.
 
     >>> classifier = wrap_classifier(nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10)))
     >>> classifier.head.weight.shape, classifier.class_names[9]
@@ -195,7 +216,8 @@ def wrap_classifier(
     if not isinstance(module, nn.Module):
         raise InvalidDataError(f"Expected a torch module, got {module!r:.80}. Build the network.")
     module = unwrap(module)
-    preprocess = Preprocessing() if preprocess is None else preprocess
+    states_preprocessing = preprocess is not None
+    preprocess = as_preprocessing("none" if preprocess is None else preprocess)
     expected = None if class_names is None else len(class_names)
     with eval_mode(module):
         seen = trace(module, preprocess, example, keep=could_be_head)
@@ -216,7 +238,19 @@ def wrap_classifier(
         head_name=found.name,
         head_reason=found.reason,
         numerator=numerator,
+        states_preprocessing=states_preprocessing,
     )
+
+
+def as_preprocessing(given: str | Callable[..., Any]) -> Callable[..., Any]:
+    """Return preprocessing as a function of an image; text is parsed."""
+    if isinstance(given, str):
+        return Preprocessing.parse(given)
+    if not callable(given):
+        raise InvalidDataError(
+            f"Expected preprocess to be text, a Preprocessing or a function, got {given!r:.80}."
+        )
+    return given
 
 
 def _pixel_std(
@@ -224,7 +258,7 @@ def _pixel_std(
 ) -> Float[Tensor, "channels"]:
     n_channels = seen.example.shape[1]
     if given is None and isinstance(preprocess, Preprocessing):
-        given = preprocess.std
+        given = preprocess.statistics.std
     if given is None:
         given = (1.0,) * n_channels
     if len(given) != n_channels:

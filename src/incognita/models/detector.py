@@ -29,6 +29,7 @@ class HeadKind(StrEnum):
     SOFTMAX = "softmax with background"
     SIGMOID = "sigmoid"
     TEXT = "text-conditioned sigmoid"
+    RECORDED = "recorded outputs"
 
 
 @dataclass(frozen=True)

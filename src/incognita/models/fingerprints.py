@@ -24,9 +24,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from incognita.errors import InvalidDataError, MissingDataError
+from incognita.errors import InvalidDataError, count
+from incognita.files import check_regular
 from incognita.models.libraries import LIBRARIES
 from incognita.models.preprocessing import FromPIL, Preprocessing
+
+_CONTENT_HASH = "__incognita_content_hash__"  # attribute of modules imported by `importable`
 
 
 @contextmanager
@@ -34,7 +37,7 @@ def importable(path: Path | None) -> Iterator[ModuleType | None]:
     """Import a file; within the context, files of its folder can be imported too.
 
     The module stays in `sys.modules` under a private name made of its path, because pickled objects
-    of its classes need it; the search path is restored.
+    of its classes need it; the search path is restored. A file that was edited is imported again.
     """
     if path is None:
         yield None
@@ -48,15 +51,16 @@ def importable(path: Path | None) -> Iterator[ModuleType | None]:
 
 
 def _imported(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise MissingDataError(f"There is no file at {path}; check the path.")
+    check_regular(path)
     name = f"_incognita_file_{path.stem}_{sha256(str(path).encode()).hexdigest()[:12]}"
-    if name in sys.modules:
+    content_hash = sha256(path.read_bytes()).hexdigest()
+    if name in sys.modules and vars(sys.modules[name])[_CONTENT_HASH] == content_hash:
         return sys.modules[name]
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InvalidDataError(f"Expected a Python file that ends in .py, got {path}.")
     module = module_from_spec(spec)
+    vars(module)[_CONTENT_HASH] = content_hash
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -97,7 +101,8 @@ class PicklableAdapter:
 
     def __repr__(self) -> str:
         """Show one line, without the network."""
-        return f"{type(self).__name__}({self.name}, {len(self.class_names)} classes)"
+        n_classes = count(len(self.class_names), "class", "classes")
+        return f"{type(self).__name__}({self.name}, {n_classes})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "PicklableAdapter":
         """Copy within this process, where preprocessing may be a lambda."""
@@ -184,6 +189,13 @@ def describe_callable(function: Callable[..., Any]) -> str:
     name = getattr(shown, "__qualname__", type(shown).__qualname__)
     text = _describe(function, set())
     return f"{name}#{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def describe_source(kind: type) -> str:
+    """Return what `describe_callable` does, with a hash of the file if `importable` imported it."""
+    content_hash = getattr(sys.modules.get(kind.__module__), _CONTENT_HASH, None)
+    code = describe_callable(kind)
+    return code if content_hash is None else f"{code}, file {content_hash[:16]}"
 
 
 def _hash_module(module: nn.Module, seen: set[int]) -> str:

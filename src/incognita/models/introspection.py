@@ -72,14 +72,17 @@ class Trace:
 def trace(
     module: nn.Module,
     preprocess: Callable[..., Any],
-    example: Tensor | None,
+    example: Tensor | np.ndarray | None,
     *,
     keep: Callable[[nn.Module], bool],
 ) -> Trace:
     """Call the network on an example; copy the tensors of submodules for which `keep` is true.
 
-    Without an example, preprocessed noise of common sizes is tried until the network accepts it.
+    An example that is an image is preprocessed first. Without an example, preprocessed noise of
+    common sizes is tried until the network accepts it.
     """
+    if isinstance(example, np.ndarray):
+        example = torch.stack(_ROWS * [torch.as_tensor(preprocess(example))])
     if example is not None:
         return _watch_given(module, like_weights(module, example), keep)
     problems: list[str] = []

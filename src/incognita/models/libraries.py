@@ -25,6 +25,8 @@ class ModelLibrary:
         detector_classes: Endings of class names by which a detector is recognised.
         detector_options: Options of `wrap_detector` that only some libraries take.
         detectors: The detector families in words, for error messages.
+        configuration: The attribute with which its networks carry their preprocessing.
+        preprocessing: `"module:function"` that makes the preprocessing of such a network.
     """
 
     prefix: str
@@ -36,6 +38,8 @@ class ModelLibrary:
     detector_classes: tuple[str, ...] = ()
     detector_options: frozenset[str] = frozenset()
     detectors: str | None = None
+    configuration: str | None = None
+    preprocessing: str | None = None
 
     def loader(self) -> Callable[..., Any]:
         """Import the function that loads a model by name."""
@@ -50,11 +54,17 @@ class ModelLibrary:
 
     def recognizes(self, network: object) -> bool:
         """Return whether a network is a detector of this library, without importing the library."""
-        return any(
-            kind.__module__.partition(".")[0] == self.prefix
-            and kind.__name__.endswith(self.detector_classes)
-            for kind in type(network).__mro__
-        )
+        return any(kind.__name__.endswith(self.detector_classes) for kind in self._classes(network))
+
+    def configures(self, network: object) -> bool:
+        """Return whether a network of this library carries its preprocessing."""
+        configuration = self.configuration and getattr(network, self.configuration, None)
+        return bool(configuration and self._classes(network))
+
+    def _classes(self, network: object) -> list[type]:
+        """Return the classes of this library that a network inherits from."""
+        kinds = type(network).__mro__
+        return [kind for kind in kinds if kind.__module__.partition(".")[0] == self.prefix]
 
 
 _HERE = "incognita.models"
@@ -66,6 +76,8 @@ LIBRARIES = [
         usage="timm:NAME",
         help="A classifier of timm, such as timm:resnet18.a1_in1k.",
         extra="timm",
+        configuration="pretrained_cfg",
+        preprocessing=f"{_HERE}.from_timm:preprocessing_of",
     ),
     ModelLibrary(
         prefix="torchvision",
@@ -113,3 +125,11 @@ def library_examples() -> dict[str, str]:
 def library_of(network: object) -> ModelLibrary | None:
     """Return the library that a detector belongs to, by the name of a class it inherits from."""
     return next((library for library in LIBRARIES if library.recognizes(network)), None)
+
+
+def carried_preprocessing(network: object) -> tuple[str, Callable[..., Any]] | None:
+    """Return the preprocessing that a network carries, and the attribute it comes from."""
+    for library in LIBRARIES:
+        if library.configuration and library.preprocessing and library.configures(network):
+            return library.configuration, resolve_name(library.preprocessing)(network)
+    return None

@@ -3,18 +3,20 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from incognita.errors import IncognitaError, InvalidDataError, MissingDataError, unknown_name
+from incognita.files import check_regular
 from incognita.models import MODELS
-from incognita.models.classifier import Classifier, wrap_classifier
+from incognita.models.classifier import Classifier, WrappedClassifier, wrap_classifier
 from incognita.models.detector import Detector, is_detector_network, wrap_detector
 from incognita.models.fingerprints import importable, note_source
 from incognita.models.libraries import LIBRARIES, ModelLibrary
@@ -29,13 +31,19 @@ _LONGEST_REASON = 120
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Options of `load_model`, described there; None means the default of the model."""
+    """Options of `load_model`, described there; None means the default of the model.
+
+    `choose_preprocess` returns the preprocessing of a bare network that has none; `known_classes`
+    are names for a model that takes any, such as CLIP.
+    """
 
     weights: Path | None = None
     class_names: tuple[str, ...] | None = None
     preprocess: Callable[..., Any] | None = None
     layers: tuple[str, ...] | None = None
-    example: Tensor | None = None
+    example: Tensor | np.ndarray | None = None
+    choose_preprocess: Callable[[nn.Module], Callable[..., Any]] | None = None
+    known_classes: tuple[str, ...] | None = None
 
     @property
     def latent(self) -> str | None:
@@ -46,6 +54,9 @@ class ModelOptions:
     def shortcuts(self) -> tuple[str, ...] | None:
         """The layers of a detector that SAFE reads: all but the first of `layers`."""
         return (self.layers or ())[1:] or None
+
+
+_NO_OPTIONS = ModelOptions()
 
 
 def load_model(
@@ -80,16 +91,19 @@ def load_model(
         None if layers is None else tuple(layers),
         example,
     )
+    return load_with(spec, options)
+
+
+def load_with(spec: str, options: ModelOptions) -> Classifier | Detector:
+    """Load a model as `load_model` does."""
     model = _loaded(spec, options)
     model.module.eval()
     return model
 
 
-def load_classifier(
-    spec: str, *, weights: str | Path | None = None, example: Tensor | None = None
-) -> Classifier:
+def load_classifier(spec: str, options: ModelOptions = _NO_OPTIONS) -> Classifier:
     """Load a classifier as `load_model` does; raise if the name stands for a detector."""
-    model = load_model(spec, weights=weights, example=example)
+    model = load_with(spec, options)
     if isinstance(model, Detector):
         raise InvalidDataError(
             f"Expected a classifier, but {spec} is a detector; name a classifier, or choose a "
@@ -105,6 +119,11 @@ def _loaded(spec: str, options: ModelOptions) -> Classifier | Detector:
     prefix, _, name = spec.partition(":")
     if prefix in libraries and name:
         return _from_library(libraries[prefix], name, options)
+    if spec.endswith(".py"):
+        raise InvalidDataError(
+            f"Expected FILE.py:FUNCTION, got {spec}. Name the function that returns the network: "
+            f"{spec}:FUNCTION."
+        )
     path, _, function = spec.rpartition(":")
     if not path.endswith(".py"):
         raise unknown_name("model", spec, [*MODELS.homes, *(f"{key}:…" for key in libraries)])
@@ -164,6 +183,9 @@ def _finished(made: Any, name: str, options: ModelOptions) -> Classifier | Detec
             f"Expected {name}() to return a torch.nn.Module or the result of wrap_classifier or "
             f"wrap_detector, got {type(made).__name__}."
         )
+    if options.preprocess and isinstance(made, WrappedClassifier) and not made.states_preprocessing:
+        stated = made.with_preprocess(options.preprocess)
+        return _finished(stated, name, replace(options, preprocess=None, weights=None))
     given = [option for option in ("preprocess", "layers") if getattr(options, option)]
     if given:
         kind = "classifier" if isinstance(made, Classifier) else "detector"
@@ -184,9 +206,12 @@ def _wrapped(network: nn.Module, name: str, options: ModelOptions) -> Classifier
             latent=options.latent,
             shortcuts=options.shortcuts,
         )
+    preprocess = options.preprocess
+    if preprocess is None and options.choose_preprocess is not None:
+        preprocess = options.choose_preprocess(network)
     return wrap_classifier(
         network,
-        preprocess=options.preprocess,
+        preprocess=preprocess,
         class_names=options.class_names,
         layers=options.layers,
         name=name,
@@ -200,8 +225,7 @@ def _wrapped(network: nn.Module, name: str, options: ModelOptions) -> Classifier
 def read_weights(path: str | Path) -> dict[str, Tensor]:
     """Read named tensors, without the prefixes that replicas and compilation add."""
     path = Path(path)
-    if not path.is_file():
-        raise MissingDataError(f"There is no weights file at {path}; check the path.")
+    check_regular(path, "weights file")
     content = _safetensors(path) if path.suffix == ".safetensors" else _pickled(path)
     key = next((key for key in _STATE_KEYS if isinstance(content.get(key), Mapping)), None)
     found = content if key is None else content[key]
@@ -245,9 +269,9 @@ def _first(what: str, names: list[str]) -> str:
 def _safetensors(path: Path) -> dict[str, Any]:
     try:
         return dict(load_file(path))
-    except SafetensorError as error:
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise InvalidDataError(
-            f"{path} is not a safetensors file: {error}; save it again."
+            f"{path} is not a safetensors file ({_reason(error)}); save it again."
         ) from error
 
 

@@ -1,19 +1,40 @@
 """Preprocessing of uint8 images: resize, crop, divide by 255, normalize."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from incognita.errors import InvalidDataError
+from incognita.calls import check_types, parse_call, split_calls
+from incognita.errors import InvalidDataError, unknown_name
 from incognita.shapes import Float, Shaped
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
+Channels = tuple[float, float, float]  # red, green, blue
+_EXAMPLE = "size=256 crop=224 mean=imagenet std=imagenet"
+
+
+class PixelStatistics(NamedTuple):
+    """Mean and standard deviation of the pixels of a data set, between 0 and 1."""
+
+    mean: Channels
+    std: Channels
+
+
+STATISTICS = {
+    "imagenet": PixelStatistics((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "cifar10": PixelStatistics((0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)),
+    "cifar100": PixelStatistics((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    "clip": PixelStatistics(
+        (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -21,19 +42,22 @@ class Preprocessing:
     """Resize, crop the center, divide by 255, normalize: the same floats as torchvision on PIL.
 
     Its repr is the `preprocessing` of a classifier, so it includes every value that changes a
-    pixel. Steps without effect are skipped: a 32 x 32 image for a 32 x 32 network is never
-    converted to a PIL image.
+    pixel; its str is what `--preprocess` takes. Steps without effect are skipped: a 32 x 32 image
+    for a 32 x 32 network is never converted to a PIL image.
 
     Args:
         size: Length of the shorter side, or (height, width); None keeps the size.
         crop: Side or (height, width) of the center crop; a smaller image gets a black border, as
             in torchvision. None keeps the whole image.
-        mean: Subtracted from pixels between 0 and 1, per channel.
-        std: Divides the pixels after that, per channel.
+        mean: Subtracted from pixels between 0 and 1, per channel; a name of a data set
+            (`imagenet`, `cifar10`, `cifar100`, `clip`) stands for its values.
+        std: Divides the pixels after that, per channel; or a name, as for `mean`.
         interpolation: A filter of PIL, with antialiasing.
         crop_corner: Where the crop begins if the center lies between two pixels: at the nearest
             even pixel (torchvision, timm) or the smaller one (transformers).
 
+    >>> print(Preprocessing(size=256, crop=224, mean="imagenet", std="imagenet"))
+    size=256 crop=224 mean=imagenet std=imagenet
     >>> white = np.full((4, 8, 3), 255, np.uint8)
     >>> tensor = Preprocessing(size=2, crop=2, mean=(0.5,) * 3, std=(0.25,) * 3)(white)
     >>> tuple(tensor.shape), tensor.unique().tolist()
@@ -42,20 +66,69 @@ class Preprocessing:
 
     size: int | tuple[int, int] | None = None
     crop: int | tuple[int, int] | None = None
-    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    std: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    mean: Channels | str = (0.0, 0.0, 0.0)
+    std: Channels | str = (1.0, 1.0, 1.0)
     interpolation: Interpolation = "bilinear"
     crop_corner: Literal["nearest", "smaller"] = "nearest"
+
+    def __post_init__(self) -> None:
+        check_types("Preprocessing", type(self), vars(self))
+        for name in PixelStatistics._fields:
+            if isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, _statistics(name, value))
+        sides = [side for sides in (self.size, self.crop) for side in _sides(sides)]
+        if min(sides, default=1) < 1 or min(self.statistics.std) <= 0:
+            raise InvalidDataError(
+                f"Expected sides of at least 1 pixel and a positive std, got {self}. Correct it."
+            )
+
+    def __str__(self) -> str:
+        default = Preprocessing.__dataclass_fields__
+        values = {
+            name: _in_words(name, value)
+            for name, value in vars(self).items()
+            if value != default[name].default
+        }
+        return " ".join(f"{name}={value}" for name, value in values.items()) or "none"
+
+    @classmethod
+    def parse(cls, text: str) -> "Preprocessing":
+        """Read what `--preprocess` takes; `none` only divides pixels by 255.
+
+        >>> Preprocessing.parse("size=32 mean=cifar10 std=(0.2, 0.2, 0.2)").std
+        (0.2, 0.2, 0.2)
+        """
+        if text.strip() == "none":
+            return cls()
+        words = [word for part in split_calls(text) for word in split_calls(part, " ") if word]
+        quoted = [re.sub(r"^(\w+)=([A-Za-z]\w*)$", r"\1='\2'", word) for word in words]
+        call = parse_call(
+            f"preprocess({', '.join(quoted)})", kind="preprocessing", example=f'"{_EXAMPLE}"'
+        )
+        for name in call.parameters:
+            if name not in cls.__dataclass_fields__:
+                raise unknown_name("step of the preprocessing", name, cls.__dataclass_fields__)
+        if call.arguments or not call.parameters:
+            raise InvalidDataError(f'Expected none, or steps such as "{_EXAMPLE}", got {text!r}.')
+        check_types("Preprocessing", cls, call.parameters)
+        return cls(**call.parameters)
 
     def __call__(self, image: Shaped[np.ndarray, "_ _ 3"]) -> Float[Tensor, "3 _ _"]:
         """Convert one uint8 RGB image to a normalized float32 tensor."""
         _check(image)
         image = self._cropped(self._resized(image))
-        table = _values(self.mean, self.std)
+        table = _values(*self.statistics)
         planes = np.empty((3, *image.shape[:2]), np.float32)
         for channel in range(3):
             np.take(table[channel], image[:, :, channel], out=planes[channel])
         return torch.from_numpy(planes)
+
+    @property
+    def statistics(self) -> PixelStatistics:
+        """The values behind `mean` and `std`."""
+        assert not isinstance(self.mean, str)  # resolved when it was made
+        assert not isinstance(self.std, str)
+        return PixelStatistics(self.mean, self.std)
 
     def _resized(self, image: Shaped[np.ndarray, "_ _ 3"]) -> Shaped[np.ndarray, "_ _ 3"]:
         height, width = image.shape[:2]
@@ -86,6 +159,25 @@ class Preprocessing:
         whole = round if self.crop_corner == "nearest" else int
         top, left = whole((image.shape[0] - height) / 2), whole((image.shape[1] - width) / 2)
         return image[top : top + height, left : left + width]
+
+
+def _statistics(field: str, name: str) -> Channels:
+    if name not in STATISTICS:
+        raise unknown_name(f"data set with a known {field}", name, STATISTICS)
+    values: Channels = getattr(STATISTICS[name], field)
+    return values
+
+
+def _sides(value: int | tuple[int, int] | None) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else value
+
+
+def _in_words(field: str, value: Any) -> str:
+    """Write a value as `--preprocess` takes it, by the name of its data set where it has one."""
+    names = (name for name, known in STATISTICS.items() if getattr(known, field, None) == value)
+    return next(names, f"{value}".replace(" ", ""))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from incognita.errors import UnknownNameError, unknown_name
+from incognita.errors import UnknownNameError, count, unknown_name
 from incognita.metrics.catalog import get_metric
 from incognita.results.export import WIDTH, Report
 from incognita.results.result import ClassThreshold, ConfidenceBin, Result
@@ -41,7 +41,8 @@ class Certificate(Report):
 
     def __repr__(self) -> str:
         n_metrics = len({result.metric for result in self.results})
-        return f"Certificate({n_metrics} metrics, {len(self.results)} results)"
+        n_results = count(len(self.results), "result")
+        return f"Certificate({count(n_metrics, 'metric')}, {n_results})"
 
     def get(self, metric: str, convention: str = "paper", *, split: str = "all") -> Result:
         """Return one result."""

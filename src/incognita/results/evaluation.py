@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from incognita.errors import unknown_name
-from incognita.metrics.measure import Difference, paired_difference
+from incognita.errors import count, unknown_name
+from incognita.metrics.measure import Difference, mean_of_values, paired_difference
 from incognita.results.analysis import (
     Correlations,
     FamilyMean,
@@ -68,9 +68,15 @@ class Evaluation(Report):
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        benchmark, model = (self.metadata.get(name, "?") for name in ("benchmark", "model"))
+        benchmark = self.metadata.get("benchmark", "?")
         best = f", best {self.ranking()[0]}" if self.methods else ""
-        return f"Evaluation({benchmark}, {model}, {len(self.methods)} methods{best})"
+        n_methods = count(len(self.methods), "method")
+        return f"Evaluation({benchmark}, {self.model_name}, {n_methods}{best})"
+
+    @property
+    def model_name(self) -> str:
+        """What the model is called: the name given to it, or one made from its class or file."""
+        return str(self.metadata.get("name", self.metadata.get("model", "?")))
 
     def mean_auroc(self, title: str) -> np.ndarray:
         """Return the mean AUROC over the groups, then its replicates where there are any."""
@@ -78,7 +84,7 @@ class Evaluation(Report):
             values = [self.measured[title]["auroc", group] for group in self.groups]
         else:
             values = [np.array([value_of(self.methods[title], "auroc", g)]) for g in self.groups]
-        return np.asarray(np.mean(values, axis=0)) if values else np.array([math.nan])
+        return mean_of_values(values) if values else np.array([math.nan])
 
     def ranking(self) -> list[str]:
         """Return the titles by mean AUROC over the groups; undefined ones last, ties by name."""
@@ -90,9 +96,24 @@ class Evaluation(Report):
         return tuple(self.methods[title] for title in self.ranking())
 
     @property
+    def distinct_results(self) -> tuple[MethodResult, ...]:
+        """The records, best method first, without tuned ones that repeat the default numbers."""
+        same = self.unchanged_by_search()
+        return tuple(r for r in self.results if not (r.title.tuned and r.method in same))
+
+    def unchanged_by_search(self) -> list[str]:
+        """Return the methods whose tuned numbers are those of the default parameters."""
+        tuned = [record for record in self.methods.values() if record.title.tuned]
+        return [record.method for record in tuned if self._is_as_default(record)]
+
+    def _is_as_default(self, tuned: MethodResult) -> bool:
+        default = self.methods.get(tuned.method)
+        return default is not None and _numbers(default) == _numbers(tuned)
+
+    @property
     def is_complete(self) -> bool:
-        """Whether every image and every method succeeded."""
-        return not self.failed_images and not self.failed
+        """Whether every set was there, and every image and every method succeeded."""
+        return not self.failed_images and not self.failed and not self.metadata.get("absent")
 
     def get(self, method: str) -> MethodResult:
         """Return the record of one method."""
@@ -122,9 +143,9 @@ class Evaluation(Report):
         """Return the main table that `rich` prints."""
         return self._tables().evaluation_table(self, width=width)  # type: ignore[no-any-return]
 
-    def further_tables(self) -> "RenderableType | None":
+    def further_tables(self, *, width: int = WIDTH) -> "RenderableType | None":
         """Return the tables that follow the main one, if there are any."""
-        return self._tables().further_tables(self)  # type: ignore[no-any-return]
+        return self._tables().further_tables(self, width=width)  # type: ignore[no-any-return]
 
     def _tables(self) -> ModuleType:
         return import_module(f"incognita.results.tables.{TABLES[self.row]}")
@@ -134,10 +155,13 @@ class Evaluation(Report):
         images = [f"{image} of {name}: {why}" for name, image, why in self.failed_images]
         if len(images) > N_NAMED:
             images[N_NAMED:] = [f"and {len(images) - N_NAMED} more"]
+        same = ", ".join(self.unchanged_by_search())
         return [
             *(("note", note) for note in self.notes),
-            *(("skipped", f"{name} {why}") for name, why in self.skipped.items()),
-            *(("failed", f"{name}: {why}") for name, why in self.failed.items()),
+            *(("missing set", f"{k}: {at}") for k, at in self.metadata.get("absent", {}).items()),
+            *([("note", f"the search changed no number of {same}")] if same else []),
+            *(("skipped", f"{names}: {why}") for why, names in _by_reason(self.skipped).items()),
+            *(("failed", f"{names}: {why}") for why, names in _by_reason(self.failed).items()),
             *(("failed image", image) for image in images),
         ]
 
@@ -160,15 +184,15 @@ class Evaluation(Report):
             if not math.isnan(value)
         )
         boxes = boxes_in_words(self.results[0].thresholds)
-        count = self.metadata["passes"]
+        done = self.metadata["passes"]
         passes = (
-            f"{count['images']} images through the network, {count['forward']} forward and "
-            f"{count['backward']} backward passes"
-            if count["images"]
+            f"{count(done['images'], 'image')} through the network, {done['forward']:,} forward "
+            f"and {count(done['backward'], 'backward pass', 'backward passes')}"
+            if done["images"]
             else "nothing left to run through the network"
         )
         benchmark = f"{self.metadata['benchmark']} v{self.metadata['version']}"
-        return f"{benchmark}: {self.metadata['model']}{known}{boxes}; {passes}"
+        return f"{benchmark}: {self.model_name}{known}{boxes}; {passes}"
 
     def records(self) -> list[dict[str, Any]]:
         """Return one record per method, metric, convention and split, best method first."""
@@ -230,6 +254,22 @@ def boxes_in_words(thresholds: Mapping[str, Mapping[str, Any]]) -> str:
     low, high = f"{min(values):.3f}", f"{max(values):.3f}"
     shown = f"{values[0]:.3f}" if len(set(values)) == 1 else f"{low} to {high}"
     return f", boxes with confidence ≥ t* = {shown} ({chosen['policy']}, {chosen['chosen on']})"
+
+
+def _by_reason(reasons: Mapping[str, str]) -> dict[str, str]:
+    """Join the names that have a reason in common.
+
+    >>> _by_reason({"odin": "needs gradients", "msp": "failed", "godin": "needs gradients"})
+    {'needs gradients': 'odin, godin', 'failed': 'msp'}
+    """
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        names.setdefault(reason, []).append(name)
+    return {reason: ", ".join(same) for reason, same in names.items()}
+
+
+def _numbers(record: MethodResult) -> list[dict[str, Any]]:
+    return [result.as_json() for result in record.results]
 
 
 def _without_nan(record: Mapping[str, Any]) -> dict[str, Any]:

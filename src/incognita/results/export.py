@@ -1,14 +1,15 @@
 """Output formats of a report: to add one, write a function and a line in `FORMATS`."""
 
 import json
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from incognita.errors import InvalidDataError
+from incognita.errors import UNPRINTABLE, InvalidDataError, StorageError
 from incognita.files import replacing
 from incognita.registry import need
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 WIDTH = 156  # columns of a table in a log, a pipe or a file
+UNLIMITED = 10_000  # columns where nothing is left out
 
 
 class Report(ABC):
@@ -86,7 +88,9 @@ class Report(ABC):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as unfinished:
-                unfinished.write_text(text)
+                unfinished.write_text(text, encoding="utf-8")
+        except StorageError:
+            raise
         except OSError as error:
             shown = str(path) if len(str(path)) < 120 else f"{str(path)[:120]}…"
             raise InvalidDataError(
@@ -94,11 +98,31 @@ class Report(ABC):
             ) from error
 
 
+def stdout_console(*, wide: bool = False) -> "Console":
+    """Return the console of a command: as wide as the terminal, or `WIDTH` in a log or a pipe."""
+    if wide:
+        return safe_console(width=UNLIMITED)
+    return safe_console() if sys.stdout.isatty() else safe_console(width=WIDTH)
+
+
+def safe_console(**options: Any) -> "Console":
+    """Return a console on which names from files cannot move the cursor or change colors."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class SafeConsole(Console):
+        def render(self, *arguments: Any, **keywords: Any) -> Iterator[Segment]:
+            for text, style, control in super().render(*arguments, **keywords):
+                # the codes of rich itself are in the style, not in the text
+                shown = text if control else UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+                yield Segment(shown, style, control)
+
+    return SafeConsole(**options)
+
+
 def as_text(report: Report, *, width: int = WIDTH) -> str:
     """Return the headline, the table and the remarks as plain text."""
-    from rich.console import Console
-
-    console = Console(file=StringIO(), width=width, color_system=None)
+    console = safe_console(file=StringIO(), width=width, color_system=None)
     with console.capture() as captured:
         print_report(report, console)
     return captured.get().rstrip("\n") + "\n"

@@ -9,7 +9,7 @@ from typing import Any
 from incognita.errors import InvalidDataError, UnknownNameError, unknown_name
 from incognita.results.result import Result
 
-FORMAT = "incognita.method-result.1"
+FORMAT = "incognita.method-result.2"  # 1: another method could have changed the outputs
 TUNED = " (tuned)"  # ends the title of a method whose parameters were searched
 
 

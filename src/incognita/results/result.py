@@ -2,15 +2,13 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-import numpy as np
-
 from incognita.errors import InvalidDataError
 from incognita.metrics.catalog import get_metric
-from incognita.metrics.measure import MetricValue, interval
+from incognita.metrics.measure import MIN_UNITS, MetricValue, interval_of, replicates_note
 
 FULL_SPECTRUM = "full-spectrum"
 
@@ -71,6 +69,8 @@ class Result:
         support: How many images, objects, classes or detections stand behind it.
         parameters: What it depends on: tau, a recall, an IoU.
         reason: Why there is no value.
+        units: How many images contribute a row, of the smaller side where two are compared; None
+            where that is not counted. Below 10 there is no interval.
     """
 
     metric: str
@@ -82,6 +82,7 @@ class Result:
     support: Mapping[str, int] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     reason: str | None = None
+    units: int | None = None
 
     def __post_init__(self) -> None:
         get_metric(self.metric)  # raises for a name that is not in the catalog
@@ -96,7 +97,7 @@ class Result:
         cls, metric: str, convention: str, *, split: str, value: MetricValue, level: float = 0.95
     ) -> "Result":
         """Build the record of a value, with the interval of its replicates."""
-        bounds = interval(np.asarray(value.values[1:]), level=level)
+        bounds = interval_of(value, level=level)
         return cls(
             metric=metric,
             convention=convention,
@@ -107,7 +108,14 @@ class Result:
             support=dict(value.support),
             parameters=dict(value.parameters),
             reason=value.reason,
+            units=value.units,
         )
+
+    @property
+    def few(self) -> str:
+        """How many images contribute, for a table, where they are too few for an interval."""
+        is_few = self.units is not None and 0 < self.units < MIN_UNITS
+        return f" n={self.units}" if is_few else ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the record for a JSON file; NaN becomes null."""
@@ -139,6 +147,17 @@ class Result:
             raise InvalidDataError(
                 f"Expected the record of a result, got {shown} ({error})."
             ) from error
+
+
+def interval_notes(results: Iterable[Result], n_resamples: int) -> Iterator[str]:
+    """Yield notes on what intervals leave open."""
+    if (note := replicates_note(n_resamples)) is not None:
+        yield note
+    if any(result.few and not math.isnan(result.value) for result in results):
+        yield (
+            f"n= behind a number: so few images contribute to it. It has no interval, which takes "
+            f"{MIN_UNITS}."
+        )
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,22 @@ from incognita.results.result import Split
 from incognita.shapes import Bool, Float64, Int
 
 Scores = Mapping[str, Float64[np.ndarray, "n"]]  # the score of every row, by set
-Replicates = Float64[np.ndarray, "replicates"]  # a value, then its bootstrap replicates
+# a value, then its bootstrap replicates, of which there are none if images are too few
+Replicates = Float64[np.ndarray, "_"]
 Measured = dict[tuple[str, Split], Replicates]  # by metric and split
+
+
+def as_utf8(name: str) -> str:
+    r"""Return the name of a file as valid text; bytes that are not UTF-8 become escapes.
+
+    >>> as_utf8("caf\udce9.png")
+    'caf\\xe9.png'
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return name
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +48,10 @@ class ScoredSet:
     image_ids: Sequence[str]
     predicted: Int[np.ndarray, "n"]
     labels: Int[np.ndarray, "n"] | None
+
+    def __post_init__(self) -> None:
+        # here and not where tables are written: stored and new rows are compared by their ids
+        object.__setattr__(self, "image_ids", tuple(as_utf8(str(i)) for i in self.image_ids))
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -170,7 +188,7 @@ def _boxes(seen: DetectedSet, scores: Scores, is_called_unknown: np.ndarray) -> 
     columns = {
         "set": [seen.name] * len(kept),
         "group": [seen.group] * len(kept),
-        "image_id": [str(kept.image_ids[k]) for k in kept.image_index],
+        "image_id": [as_utf8(str(kept.image_ids[k])) for k in kept.image_index],
         **corners,
         "predicted": names[kept.class_ids].tolist(),
         "confidence": kept.confidence.astype(np.float64),

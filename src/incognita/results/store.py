@@ -4,15 +4,18 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from incognita.errors import InvalidDataError
-from incognita.files import load_json, replacing
+from incognita.files import load_json, replacing, reporting_full_disk
 from incognita.results.method_result import MethodResult, identity_hash
 
 if TYPE_CHECKING:
     import polars
+
+_SCORES_HASH = "scores_sha256"  # of the Parquet file that belongs to a JSON file
 
 
 @dataclass(frozen=True)
@@ -45,22 +48,33 @@ class ResultStore:
         if not path.is_file() or not scores.is_file():
             return None
         try:
-            result = MethodResult.from_json(load_json(path))
+            record = load_json(path)
+            # a damaged table ends the whole process inside polars, so its content is checked first
+            if not isinstance(record, dict) or record.get(_SCORES_HASH) != _hash_of(scores):
+                return None
+            result = MethodResult.from_json(record)
             # eight digits of a hash may collide
             is_same = result.identity == json.loads(json.dumps(dict(identity)))
             return (result, polars.read_parquet(scores)) if is_same else None
-        except (InvalidDataError, polars.exceptions.PolarsError):
+        except (InvalidDataError, OSError, polars.exceptions.PolarsError, RecursionError):
             return None  # truncated by a crash: computed and written again
 
     def save(self, result: MethodResult, scores: "polars.DataFrame") -> Path:
         """Save a result; the scores first, so that no JSON file is without them."""
         path = self.path(result.identity)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with reporting_full_disk(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path.with_suffix(".parquet")) as unfinished:
             scores.write_parquet(unfinished)
+        record = result.as_json() | {_SCORES_HASH: _hash_of(path.with_suffix(".parquet"))}
         with replacing(path) as unfinished:
-            unfinished.write_text(json.dumps(result.as_json(), indent=1, allow_nan=False) + "\n")
+            unfinished.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
         return path
+
+
+def _hash_of(path: Path) -> str:
+    with path.open("rb") as stream:
+        return file_digest(stream, "sha256").hexdigest()
 
 
 def plain_name(name: str) -> str:

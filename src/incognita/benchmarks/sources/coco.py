@@ -67,7 +67,8 @@ class CocoSet(SetEntry):
             unknown=None if self.unknown is None else tuple(self.unknown),
             ignored=tuple(self.ignored),
         )
-        file = CocoFile(context.data / self.annotations, class_map)
+        source = f"Set {self.name!r} of {context.benchmark}"
+        file = CocoFile(context.folder.find(self.annotations, source), class_map)
         try:
             truth = file.content.truth
         except MissingDataError:
@@ -87,8 +88,16 @@ class CocoSet(SetEntry):
     def _load_present(
         self, file: CocoFile, rows: Int[np.ndarray, "n"], context: DataContext
     ) -> LoadedSet:
-        folder = context.data / self.images
+        folder = context.folder.find(self.images, f"Set {self.name!r} of {context.benchmark}")
         paths, is_there = find_files(folder, [file.content.file_names[k] for k in rows])
+        # without images, names of files on other machines do no harm
+        used = (
+            paths
+            if context.needs_images
+            else [p for p, k in zip(paths, is_there, strict=True) if k]
+        )
+        context.folder.check_images(folder, used, str(file.path))
+        is_there |= not context.needs_images
         missing = tuple(str(folder / paths[k]) for k in np.flatnonzero(~is_there)[:N_SHOWN])
         if not is_there.any():
             return LoadedSet(self, None, len(rows), missing)
@@ -104,7 +113,8 @@ class CocoSet(SetEntry):
             sizes=file.content.sizes[rows[is_there]],
         )
         truth = dataset.truth()
-        notes = self._check_names(file, truth, context) + self._boxes_outside(dataset)
+        notes = context.folder.notes(self.name, folder, file.path)
+        notes += self._check_names(file, truth, context) + self._boxes_outside(dataset)
         shown = frozenset(truth.classes.names[k] for k in np.unique(truth.class_ids))
         return LoadedSet(self, dataset, len(rows), missing, object_classes=shown, notes=notes)
 
@@ -134,6 +144,8 @@ class CocoSet(SetEntry):
         if not absent or len(absent) == len(context.classes):
             return ()
         listed = ", ".join(absent)
+        if context.names_file is not None:  # it may be another file than was meant
+            listed = f"as {len(absent):,} lines of {context.names_file.name}"
         return (f"{self.name}: no category is called {listed}; rename those that are there",)
 
     def _boxes_outside(self, dataset: CocoDataset) -> tuple[str, ...]:

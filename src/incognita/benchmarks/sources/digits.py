@@ -1,4 +1,4 @@
-"""Real pictures that every installation has: scikit-learn's digits, and patches of its photographs.
+"""Real pictures that come with scikit-learn: its digits, and patches of its photographs.
 
 The 1797 handwritten digits of 8 x 8 pixels come from the UCI repository (Alpaydin and Kaynak,
 Optical Recognition of Handwritten Digits, 1998). Known are 0 to 6; near unknowns are 8 and 9; 7 is
@@ -8,6 +8,7 @@ size: one photograph per set.
 
 from collections.abc import Sequence
 from functools import cache
+from types import ModuleType
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from pydantic import model_validator
 from incognita.benchmarks.sources.entry import DataContext, LoadedSet, SetEntry
 from incognita.containers.dataset import ArrayDataset
 from incognita.errors import unknown_name
+from incognita.registry import need
 from incognita.shapes import Int, Shaped
 
 DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -114,20 +116,22 @@ def _dataset(name: str, rows: Int[np.ndarray, "n"], *, is_known: bool) -> ArrayD
     return ArrayDataset(name, ids, images[rows], targets[rows] if is_known else None, names)
 
 
+def _sklearn_datasets() -> ModuleType:
+    """Import scikit-learn's data sets: slow, and seldom needed."""
+    return need("sklearn.datasets", extra="torch", needed_by="The benchmark digits")
+
+
 @cache
 def _digits() -> tuple[Shaped[np.ndarray, "all 8 8 3"], Int[np.ndarray, "all"]]:
     """Return all digits as gray images; the 17 levels of the file become 0 to 255."""
-    from sklearn.datasets import load_digits  # slow to import, and seldom needed
-
-    bunch = load_digits()
+    bunch = _sklearn_datasets().load_digits()
     levels = (bunch.images * 255 + 8) // 16
     return _as_gray(levels), bunch.target.astype(np.int64)
 
 
 def _patches(photograph: str) -> Shaped[np.ndarray, "n 8 8 3"]:
-    from sklearn.datasets import load_sample_image
-
-    pixels = load_sample_image(f"{photograph}.jpg").astype(np.int64)
+    photo = _sklearn_datasets().load_sample_image(f"{photograph}.jpg")
+    pixels: Int[np.ndarray, "rows columns 3"] = photo.astype(np.int64)
     rows, columns = (length // _PATCH for length in pixels.shape[:2])
     # whole numbers throughout: brightness in thousandths, summed over the 4 x 4 pixels of a place
     gray = pixels[: rows * _PATCH, : columns * _PATCH] @ np.array([299, 587, 114])

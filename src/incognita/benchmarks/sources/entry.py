@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -11,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from incognita.containers._checks import check_class_ids
 from incognita.containers.dataset import Dataset
-from incognita.errors import InvalidDataError
+from incognita.errors import InvalidDataError, UnknownNameError, unknown_name
+from incognita.formats.data_folder import DataFolder
 from incognita.shapes import Int
 
 Task = Literal["classification", "detection"]
@@ -48,6 +50,10 @@ class DataContext:
         has_names: Whether the classes have names.
         cache_dir: Where hashes of files are kept.
         named: What people type to name the benchmark, where that is not its name.
+        allow_outside: Whether paths may leave the data folder.
+        names_file: The file that names the classes, where the definition does not.
+        needs_images: Whether an image that is not there is missing; without it annotations are
+            enough.
     """
 
     benchmark: str
@@ -56,11 +62,31 @@ class DataContext:
     has_names: bool = True
     cache_dir: Path | None = None
     named: str | None = None
+    allow_outside: bool = False
+    names_file: Path | None = None
+    needs_images: bool = True
 
     @property
     def typed(self) -> str:
         """What a command takes for the benchmark."""
         return self.named or self.benchmark
+
+    @cached_property
+    def folder(self) -> DataFolder:
+        """The data folder, which refuses paths that leave it."""
+        return DataFolder(self.data, self.allow_outside)
+
+    def unknown_class(self, name: str) -> UnknownNameError:
+        """Build the error for a class that the benchmark does not have.
+
+        Names that come from a file are not repeated: it may be another file than was meant.
+        """
+        if self.names_file is None:
+            return unknown_name(f"class of {self.benchmark}", name, self.classes)
+        return UnknownNameError(
+            f"No class of {self.benchmark} is called {name!r:.80}. Choose one that "
+            f"{self.names_file} names."
+        )
 
 
 class Table(BaseModel):
@@ -88,7 +114,7 @@ class SetEntry(Table):
     if TYPE_CHECKING:  # not a field here: fields are hashed in the order of the subclass
         kind: str
 
-    name: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, Field(min_length=1, max_length=200)]
     role: SetRole
     count: PositiveInt | None = None
     source: str | None = None

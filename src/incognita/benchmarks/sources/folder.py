@@ -1,7 +1,7 @@
 """Plain folders of images, with one class per folder of the first level where there are any."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from incognita.benchmarks.sources.entry import DataContext, LoadedSet, SetEntry
 from incognita.containers.classes import plain
-from incognita.errors import InvalidDataError, unknown_name
+from incognita.errors import InvalidDataError
 from incognita.formats.images import FileDataset
 from incognita.shapes import Int
 
@@ -48,15 +48,19 @@ class FolderSet(SetEntry):
         return self.path
 
     def load(self, context: DataContext) -> LoadedSet:
-        root = context.data / self.path
-        paths, left_out = list_files(root)
+        source = f"Set {self.name!r} of {context.benchmark}"
+        root = context.folder.find(self.path, source)
+        paths, left_out = list_files(root, lambda path: context.folder.check_link(path, source))
+        context.folder.check_images(root, paths, source)
         if not paths:
             return LoadedSet(self, None, self.count, (str(root),), left_out)
         folders = [first_folder(path) for path in paths]
         labels = self._labels(folders, context) if self.is_known else None
         own = tuple(folder or "" for folder in folders) if self.one_class_per_folder else None
         dataset = FileDataset(self.name, root, paths, labels, own, context.cache_dir)
-        return LoadedSet(self, dataset, self.count, (), left_out)
+        return LoadedSet(
+            self, dataset, self.count, (), left_out, notes=context.folder.notes(self.name, root)
+        )
 
     def _labels(self, folders: Sequence[str | None], context: DataContext) -> Int[np.ndarray, "n"]:
         """Find the known class that each folder is called after."""
@@ -74,7 +78,7 @@ class FolderSet(SetEntry):
         numbers = {plain(name): number for number, name in enumerate(context.classes)}
         for folder, name in names.items():
             if plain(name) not in numbers:
-                problem = unknown_name(f"class of {context.benchmark}", name, context.classes)
+                problem = context.unknown_class(name)
                 where = context.data / self.path / folder
                 raise InvalidDataError(f"{where}: {problem}") from problem
         return np.array([numbers[plain(names[f])] for f in folders if f], np.int64)
@@ -90,20 +94,25 @@ class Listing(NamedTuple):
     left_out: tuple[str, ...]
 
 
-def list_files(folder: Path) -> Listing:
-    """List a folder, which may be missing; hidden folders are skipped, links followed once."""
+def list_files(folder: Path, check_link: Callable[[Path], None] = lambda _: None) -> Listing:
+    """List a folder, which may be missing; hidden folders are skipped, links followed once.
+
+    `check_link` is called with each folder before it is entered, and may raise.
+    """
     images: list[str] = []
     left_out: list[str] = []
-    for path in _walk(folder):
+    for path in _walk(folder, check_link):
         is_image = Path(path).suffix.lower() in SUFFIXES
         (images if is_image else left_out).append(path)
     return Listing(tuple(sorted(images)), tuple(sorted(left_out)))
 
 
-def _walk(folder: Path) -> Iterator[str]:
+def _walk(folder: Path, check_link: Callable[[Path], None]) -> Iterator[str]:
     seen = {os.path.realpath(folder)}
     for here, folders, files in os.walk(folder, followlinks=True):
         folders[:] = sorted(name for name in folders if _is_new(Path(here, name), seen))
+        for name in folders:
+            check_link(Path(here, name))
         below = Path(here).relative_to(folder)
         for name in files:
             if not name.startswith("."):

@@ -8,8 +8,11 @@ import numpy as np
 
 from incognita.benchmarks.sources.entry import N_SHOWN, DataContext, LoadedSet, SetEntry
 from incognita.errors import InvalidDataError, MissingDataError
+from incognita.files import check_regular
 from incognita.formats.images import FileDataset, are_present
 from incognita.shapes import Int
+
+_LONGEST_LABEL = 18  # digits of a class, which surely fit 64 bits
 
 
 class ImglistSet(SetEntry):
@@ -32,9 +35,10 @@ class ImglistSet(SetEntry):
         return f"{self.root}, listed in {self.list}"
 
     def load(self, context: DataContext) -> LoadedSet:
-        path = context.data / self.list
+        source = f"Set {self.name!r} of {context.benchmark}"
+        path = context.folder.find(self.list, source)
         try:
-            listed = load_imglist(path)
+            listed = load_imglist(path, allow_outside=context.allow_outside)
         except MissingDataError:
             return LoadedSet(self, None, self.count, (str(path),))
         if self.count is not None and len(listed.paths) != self.count:
@@ -47,7 +51,8 @@ class ImglistSet(SetEntry):
         return self._load_present(listed, context)
 
     def _load_present(self, listed: "ImageList", context: DataContext) -> LoadedSet:
-        root = context.data / self.root
+        root = context.folder.find(self.root, f"Set {self.name!r} of {context.benchmark}")
+        context.folder.check_images(root, listed.paths, self.list)
         is_there = are_present(root, listed.paths)
         absent = np.flatnonzero(~is_there)[:N_SHOWN]
         missing = tuple(str(root / listed.paths[k]) for k in absent)
@@ -58,7 +63,8 @@ class ImglistSet(SetEntry):
         names = [path.split("/")[-2] if "/" in path else "" for path in paths]
         own = tuple(names) if self.one_class_per_folder else None
         dataset = FileDataset(self.name, root, paths, labels, own, context.cache_dir)
-        return LoadedSet(self, dataset, len(is_there), missing)
+        notes = context.folder.notes(self.name, root)
+        return LoadedSet(self, dataset, len(is_there), missing, notes=notes)
 
 
 class ImageList(NamedTuple):
@@ -68,21 +74,24 @@ class ImageList(NamedTuple):
     labels: Int[np.ndarray, "n"] | None
 
 
-def load_imglist(path: str | PathLike[str]) -> ImageList:
+def load_imglist(path: str | PathLike[str], *, allow_outside: bool = False) -> ImageList:
     """Load a list; every line must name one image and one class.
 
     The last blank of a line separates, so that a path may hold blanks; blanks at the end and empty
     lines do not count. OpenOOD's lists of groups (MOS) hold two labels in braces and are refused.
+
+    Args:
+        path: The list.
+        allow_outside: Whether its paths may be absolute or lead upwards.
     """
     path = Path(path)
-    if not path.is_file():
-        raise MissingDataError(f"There is no image list at {path}; put it there.")
+    check_regular(path, "image list", advice="put it there")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidDataError(f"{path} is not UTF-8 text; give an image list.") from error
     rows = [
-        _parse(line, path, number)
+        _parse(line, path, number, allow_outside=allow_outside)
         for number, line in enumerate(text.split("\n"), start=1)
         if line and not line.isspace()
     ]
@@ -93,7 +102,7 @@ def load_imglist(path: str | PathLike[str]) -> ImageList:
     return ImageList(paths, _labels([label for _, label in rows], path))
 
 
-def _parse(line: str, source: Path, number: int) -> tuple[str, int]:
+def _parse(line: str, source: Path, number: int, *, allow_outside: bool) -> tuple[str, int]:
     line = line.strip()
     image, _, label = line.rpartition(" ")
     image = image.rstrip()
@@ -101,10 +110,12 @@ def _parse(line: str, source: Path, number: int) -> tuple[str, int]:
         class_id = int(label)
     except ValueError:
         image = ""
-    if not image:
+    if not image or "\0" in image or len(label) > _LONGEST_LABEL:
         raise InvalidDataError(f"{source}, line {number} {_problem(line)}")
     if image[0] not in "./\\" and "/." not in image and "//" not in image and ":" not in image:
         return image, class_id
+    if allow_outside:
+        return str(PurePosixPath(image)), class_id
     return _inside(image, f"{source}, line {number}"), class_id
 
 
@@ -114,7 +125,7 @@ def _problem(line: str) -> str:
             "holds labels in braces, as lists for MOS do; give the plain list of these images, "
             "with one number after each path."
         )
-    return f"is {line!r:.80}; expected a path, a blank and the number of a class."
+    return "is not a path, a blank and the number of a class; correct it or give another list."
 
 
 def _inside(image: str, place: str) -> str:

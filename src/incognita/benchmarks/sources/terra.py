@@ -1,11 +1,13 @@
 """The embedded world Terra: images of one object each, and scenes of several."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt
 
 from incognita.benchmarks.sources.entry import DataContext, LoadedSet, SetEntry, Task
 from incognita.errors import InvalidDataError
+
+LARGEST_SIDE = 8192  # pixels of a picture
 
 
 class _TerraEntry(SetEntry):
@@ -23,7 +25,7 @@ class _TerraEntry(SetEntry):
     place: ClassVar[str] = "embedded"
 
     part: Literal["train", "validation", "test"]
-    count: PositiveInt
+    count: Annotated[int, Field(gt=0, le=10_000_000)]
     classes: str | list[str] = "known"
     style: str = "plain"
     seed: NonNegativeInt = 0
@@ -33,7 +35,7 @@ class TerraSet(_TerraEntry):
     """Images of one object each; `size` is their width and height in pixels."""
 
     kind: Literal["terra"]
-    size: PositiveInt = 32
+    size: Annotated[int, Field(gt=0, le=LARGEST_SIDE)] = 32
 
     def load(self, context: DataContext) -> LoadedSet:
         from incognita.benchmarks.terra.datasets import terra_dataset  # imports numba
@@ -55,7 +57,7 @@ class TerraScenesSet(_TerraEntry):
     task: ClassVar[Task] = "detection"
 
     kind: Literal["terra-scenes"]
-    size: PositiveInt = 160
+    size: Annotated[int, Field(gt=0, le=LARGEST_SIDE)] = 160
 
     def load(self, context: DataContext) -> LoadedSet:
         from incognita.benchmarks.terra.classes import KNOWN_NAMES
@@ -63,7 +65,8 @@ class TerraScenesSet(_TerraEntry):
 
         if tuple(context.classes) != KNOWN_NAMES:
             strange = next((name for name in context.classes if name not in KNOWN_NAMES), None)
-            what = "are not these, in this order" if strange is None else f"hold {strange!r}"
+            is_listed = strange is not None and context.names_file is None
+            what = f"hold {strange!r}" if is_listed else "are not these, in this order"
             raise InvalidDataError(
                 f"The known classes of Terra are {', '.join(KNOWN_NAMES)}, but those of "
                 f"{context.benchmark} {what}; list them so."

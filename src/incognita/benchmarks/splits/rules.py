@@ -169,9 +169,11 @@ class SplitRules(IdLists):
 
 
 def _refuse_repeats(what: str, names: Sequence[str]) -> None:
-    for place, name in enumerate(names):
-        if name in names[:place]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
             raise ValueError(f"category {name!r} is twice in {what}; keep one")
+        seen.add(name)
 
 
 SHIPPED = Path(__file__).parents[1] / "definitions" / "splits"

@@ -51,9 +51,7 @@ def full_float32() -> Iterator[None]:
         torch.set_float32_matmul_precision(precision)
 
 
-def new_rows(
-    n: int, *shape_of_row: int, dtype: torch.dtype = torch.float32
-) -> Float[Tensor, "n ..."]:
+def new_rows(n: int, *shape_of_row: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return an uninitialized table; a large one is mapped to an unnamed file.
 
     The file is in the folder for temporary files: choose one on a disk by TMPDIR.

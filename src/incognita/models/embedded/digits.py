@@ -47,7 +47,7 @@ def build_digits_classifier(n_classes: int = 7) -> DigitsClassifier:
 
 
 def load_digits_classifier() -> WrappedClassifier:
-    """Load the trained classifier that ships with incognita.
+    """Load the embedded classifier of digits: two convolutions and a linear head.
 
     >>> load_digits_classifier().class_names
     ('zero', 'one', 'two', 'three', 'four', 'five', 'six')

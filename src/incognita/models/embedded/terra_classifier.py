@@ -73,7 +73,7 @@ def build_terra_classifier(n_classes: int = 12) -> TerraClassifier:
 
 
 def load_terra_classifier() -> WrappedClassifier:
-    """Load the trained classifier that ships with incognita.
+    """Load the embedded classifier of Terra: a residual network of 0.7 million weights.
 
     >>> classifier = load_terra_classifier()
     >>> classifier.class_names[:3], classifier.layers

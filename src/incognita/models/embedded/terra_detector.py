@@ -126,7 +126,7 @@ def _stage(n_in: int, n_out: int) -> nn.Sequential:
 
 
 def load_wrapped_terra_detector() -> TorchvisionDetector:
-    """Load the trained detector that ships with incognita."""
+    """Load the embedded detector of Terra scenes: a Faster R-CNN of 1.5 million weights."""
     return wrap_torchvision_detector(
         load_terra_detector(), class_names=CLASS_NAMES, name="terra-detector"
     )

@@ -1,6 +1,7 @@
 """Models of transformers in a folder: classifiers, zero-shot CLIP, linear probes, detectors."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -30,14 +31,27 @@ from incognita.shapes import Float
 
 Pooling = Literal["cls", "cls+mean"]
 TEMPLATES = ("a photo of a {}.",)
+# the seven that the authors of CLIP selected of their 80 for ImageNet, in the notebook
+# Prompt_Engineering_for_ImageNet of openai/CLIP
+ENSEMBLE = (
+    "itap of a {}.",
+    "a bad photo of the {}.",
+    "a origami {}.",
+    "a photo of the large {}.",
+    "a {} in a video game.",
+    "art of the {}.",
+    "a photo of the small {}.",
+)
+_WNID = re.compile(r"n\d{8}")
 
 
 def load_transformers(folder: str, options: ModelOptions) -> WrappedClassifier | Detector:
     """Load a model from a folder with `config.json` and safetensors; nothing is downloaded.
 
     The architecture in the configuration decides: an image classifier or an object detector is
-    wrapped, CLIP becomes a zero-shot classifier of `class_names`, and any other vision model is a
-    backbone whose linear probe is the weights file.
+    wrapped, CLIP becomes a zero-shot classifier of `class_names` (in an evaluation, those of the
+    benchmark) with the prompts of `ENSEMBLE`, and any other vision model is a backbone whose linear
+    probe is the weights file.
     """
     path = Path(folder)
     if not (path / "config.json").is_file():
@@ -58,7 +72,8 @@ def load_transformers(folder: str, options: ModelOptions) -> WrappedClassifier |
     if architecture == "CLIPModel":
         return clip_zero_shot(
             _pretrained(architecture, path),
-            options.class_names,
+            _readable(options.class_names or options.known_classes, name),
+            templates=ENSEMBLE,
             tokenizer=transformers.AutoTokenizer.from_pretrained(path, local_files_only=True),
             preprocess=preprocess,
             layers=options.layers,
@@ -147,6 +162,23 @@ def _pretrained(architecture: str, path: Path) -> nn.Module:
 # zero-shot CLIP -------------------------------------------------------------------------------
 
 
+def _readable(class_names: Sequence[str] | None, model: str) -> Sequence[str]:
+    """Return class names that can stand in a prompt; raise for WordNet ids and numbers."""
+    if not class_names:
+        raise InvalidDataError(
+            f"{model} classifies by the names of classes. Give them: class_names=[...], or a "
+            f"benchmark that names its classes."
+        )
+    for name in class_names:
+        if _WNID.fullmatch(name) or name.isdecimal():
+            kind = "a number" if name.isdecimal() else "a WordNet id"
+            raise InvalidDataError(
+                f"{model} classifies by the names of classes, but {name!r} is {kind}. List "
+                f"readable names in the benchmark: classes = [...]."
+            )
+    return class_names
+
+
 class ZeroShotCLIP(nn.Module):
     r"""Image tower of CLIP and a head of text embeddings.
 
@@ -214,7 +246,7 @@ def embed_classes(
     rows = []
     with eval_mode(model), torch.no_grad():
         for class_name in class_names:
-            texts = [template.format(class_name) for template in templates]
+            texts = [template.format(class_name.replace("_", " ")) for template in templates]
             tokens = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
             device = like_weights(model, torch.zeros(0)).device
             embedded = model.get_text_features(**{k: v.to(device) for k, v in tokens.items()})

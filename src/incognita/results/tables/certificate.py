@@ -1,55 +1,21 @@
 """A certificate as tables for the terminal."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from rich import box
-from rich.markup import escape
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from incognita.metrics.catalog import get_metric
 from incognita.results.result import ClassThreshold, ConfidenceBin, Result
-
-
-def certificate_table(results: Sequence[Result], *, width: int = 156) -> Table:
-    """Lay out one row per metric and convention, one column per split, in the catalog's groups.
-
-    Shares are in percent, counts as they are; brackets hold the bootstrap interval over images.
-    Conventions with equal cells share a row. A narrow screen drops the meanings first, then the
-    intervals; never a convention.
-    """
-    splits = list(dict.fromkeys(result.split for result in results))
-    with_bounds = width >= MEDIUM and any(not math.isnan(result.low) for result in results)
-    caption = CAPTION + (BOUNDS if with_bounds else "")
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption=caption, caption_justify="left")
-    table.add_column("metric", no_wrap=True)
-    table.add_column(
-        "convention", style="dim", min_width=21 if width >= MEDIUM else 13, overflow="fold"
-    )
-    for split in splits:
-        table.add_column(split, justify="right", no_wrap=True)
-    if width >= WIDE:
-        table.add_column("what it is", style="dim", no_wrap=True)
-    group = None
-    for metric in _in_groups(results):
-        info = get_metric(metric)
-        if info.group != group:
-            group = info.group
-            table.add_section()
-            table.add_row(Text(group, style="bold cyan"))
-        name, meaning = f"  {info.title} {info.direction.arrow}", info.meaning
-        for conventions, cells in _rows(results, metric, splits, with_bounds=with_bounds):
-            last = (meaning,) if width >= WIDE else ()
-            table.add_row(name, ", ".join(conventions), *cells, *last)
-            name = meaning = ""
-    return table
-
+from incognita.results.tables.layout import Column, Layout, fit, names, natural_width
 
 CONVENTIONS = (
     "paper", "coco", "voc07", "owod", "owdetr", "opendet", "fmiyc", "saod", "detection-calibration",
 )  # fmt: skip
-WIDE, MEDIUM = 156, 110  # columns of a screen with room for meanings, and for intervals
+MEANINGS, INTERVALS = "meanings", "intervals"
 CAPTION = (
     "percent, but counts for A-OSE; ↑ higher is better, ↓ lower is better; - undefined there, "
     "blank not defined at all"
@@ -57,51 +23,116 @@ CAPTION = (
 BOUNDS = "; in brackets the 95 % bootstrap interval over images"
 
 
-def threshold_table(thresholds: Sequence[ClassThreshold]) -> Table:
+def certificate_table(results: Sequence[Result], *, width: int = 156) -> Group:
+    """Lay out one row per metric and convention, one column per split, in the catalog's groups.
+
+    Shares are in percent, counts as they are; brackets hold the bootstrap interval over images.
+    Conventions with equal cells share a row. A narrow screen drops the meanings first, then the
+    intervals; never a convention.
+    """
+    has_bounds = any(not math.isnan(result.low) for result in results)
+
+    def caption(left_out: Collection[str]) -> str:
+        return CAPTION + (BOUNDS if has_bounds and INTERVALS not in left_out else "")
+
+    details = (MEANINGS, INTERVALS) if has_bounds else (MEANINGS,)
+    return fit(
+        lambda left_out: _layout(results, left_out),
+        details,
+        width,
+        caption=caption,
+        title="the certificate",
+    )
+
+
+def _layout(results: Sequence[Result], left_out: Collection[str]) -> Layout:
+    """Return the columns: names, conventions, one per split, and meanings."""
+    splits = list(dict.fromkeys(result.split for result in results))
+    rows: list[tuple[str | Text, ...]] = []
+    sections: list[int] = []
+    group = None
+    for metric in _in_groups(results):
+        info = get_metric(metric)
+        if info.group != group:
+            group = info.group
+            sections.append(len(rows))
+            rows.append((Text(group, style="bold cyan"), "", *("" for _ in splits), ""))
+        name, meaning = f"  {info.title} {info.direction.arrow}", info.meaning
+        for conventions, cells in _rows(
+            results, metric, splits, with_bounds=INTERVALS not in left_out
+        ):
+            rows.append((name, Text(", ".join(conventions), style="dim"), *cells, meaning))
+            name = meaning = ""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * (len(splits) + 3)
+    units = [[Column(split, cells)] for split, cells in zip(splits, columns[2:], strict=False)]
+    if MEANINGS not in left_out:
+        units.append([Column("what it is", columns[-1], justify="left", style="dim")])
+    heads = [names("metric", columns[0]), names("convention", columns[1], width=22)]
+    return Layout(heads, units, sections, padding=(0, 1))
+
+
+def threshold_table(thresholds: Sequence[ClassThreshold], *, width: int = 156) -> Table:
     """Lay out the LRP-optimal confidence of each known class and the error that remains."""
+    for length in (30, 20, 10, 0):
+        table = _threshold_table(thresholds, length)
+        if natural_width(table) <= width:
+            break
+    return table
+
+
+def _threshold_table(thresholds: Sequence[ClassThreshold], length: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", title="Best threshold of each class")
-    table.add_column("class")
-    table.add_column("objects", justify="right")
-    table.add_column("keep confidence ≥", justify="right")
-    table.add_column("LRP ↓", justify="right")
-    table.add_column("")
+    table.add_column("class", overflow="fold", max_width=28)
+    for title in ("objects", "keep\nconfidence ≥", "LRP ↓"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for threshold in thresholds:
         name = Text(threshold.class_name)  # brackets in a name are not markup
         if math.isnan(threshold.optimal_lrp):
             table.add_row(name, str(threshold.objects), "-", "-", "[dim]no object[/]")
             continue
         cut = "-" if math.isnan(threshold.threshold) else _rounded_down(threshold.threshold)
-        length = round(30 * threshold.optimal_lrp)
-        bar = f"[red]{'━' * length}[/][dim]{'─' * (30 - length)}[/]"
+        filled = round(length * threshold.optimal_lrp)
+        bar = Text("━" * filled, style="red") + Text("─" * (length - filled), style="dim")
         lrp = f"{100 * threshold.optimal_lrp:.1f}"
         table.add_row(name, str(threshold.objects), cut, lrp, bar)
     return table
 
 
-def reliability_table(bins: Sequence[ConfidenceBin]) -> Table:
+def reliability_table(bins: Sequence[ConfidenceBin], *, width: int = 156) -> Table:
     """Lay out the reliability diagram: bars that should end at the mark."""
+    for length in (40, 20, 10):
+        table = _reliability_table(bins, length)
+        if natural_width(table) <= width:
+            break
+    return table
+
+
+def _reliability_table(bins: Sequence[ConfidenceBin], length: int) -> Table:
     table = Table(
-        box=box.SIMPLE_HEAD, header_style="bold", title="Reliability: is the confidence honest?"
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        title="Reliability: is the confidence honest?\n(bar: measured quality, ┃: confidence)",
     )
-    table.add_column("confidence")
-    table.add_column("detections", justify="right")
-    table.add_column("precision x IoU", justify="right")
-    table.add_column("bar: measured quality, ┃: confidence")
+    for title in ("confidence", "detections", "precision\nx IoU"):
+        table.add_column(title, justify="left" if title == "confidence" else "right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for confidence_bin in bins:
         if not confidence_bin.detections:
             continue
-        end, mark = (
-            round(40 * confidence_bin.quality),
-            min(39, round(40 * confidence_bin.confidence)),
-        )
-        cells = ["━" if k < end else "─" for k in range(40)]
-        cells[mark] = "┃"
-        bar = Text("".join(cells), style="green" if end >= mark else "yellow")
         span = f"{confidence_bin.low:.1f} to {confidence_bin.high:.1f}"
-        table.add_row(
-            span, str(confidence_bin.detections), f"{100 * confidence_bin.quality:.1f}", bar
-        )
+        quality = f"{100 * confidence_bin.quality:.1f}"
+        bar = _bar(confidence_bin, length)
+        table.add_row(span, str(confidence_bin.detections), quality, bar)
     return table
+
+
+def _bar(confidence_bin: ConfidenceBin, length: int) -> Text:
+    end = round(length * confidence_bin.quality)
+    mark = min(length - 1, round(length * confidence_bin.confidence))
+    cells = ["━" if k < end else "─" for k in range(length)]
+    cells[mark] = "┃"
+    return Text("".join(cells), style="green" if end >= mark else "yellow")
 
 
 def _rounded_down(threshold: float) -> str:
@@ -145,6 +176,6 @@ def _cell(result: Result | None, *, with_bounds: bool) -> str:
     scale, decimals = (1.0, 0) if get_metric(result.metric).is_count else (100.0, 1)
     value = f"{scale * result.value:.{decimals}f}"
     if not with_bounds or math.isnan(result.low):
-        return value
+        return value + result.few
     low, high = (f"{scale * bound:.{decimals}f}" for bound in (result.low, result.high))
-    return escape(f"{value} [{low}, {high}]")
+    return f"{value} [{low}, {high}]"

@@ -1,41 +1,43 @@
 """The ranking of methods on a classifier as a table for the terminal."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich import box
-from rich.table import Table
+from rich.console import Group
 from rich.text import Text
 
 from incognita.errors import UnknownNameError
 from incognita.metrics.measure import Difference
-from incognita.results.method_result import Cost, MethodResult
+from incognita.results.method_result import Cost, GridPoint, MethodResult
+from incognita.results.tables.layout import Column, Layout, fit, names
 
 if TYPE_CHECKING:
     from incognita.results.evaluation import Evaluation
 
-CAPTION = (
-    "percent; ↑ higher is better, ↓ lower is better; FPR at 95 % recall of the unknown; ± half of "
-    "the 95 % bootstrap interval over images; = not significantly worse than the best; mistakes: "
-    "AUROC of detecting misclassified known images; passes: forward+backward per image; µs per "
-    "image and bytes without the network"
-)
-MEDIUM = 110
+COST, MISTAKES, FPR, INTERVALS = "cost", "mistakes", "FPR@95", "intervals"
+DETAILS = (COST, MISTAKES, FPR, INTERVALS)  # what a narrow screen leaves out, in this order
+MEANINGS = {
+    FPR: "FPR at 95 % recall of the unknown",
+    INTERVALS: "± half of the 95 % bootstrap interval over images",
+    "": "= not significantly worse than the best",
+    MISTAKES: "mistakes: AUROC of detecting misclassified known images",
+    COST: "passes: forward+backward per image; µs per image and bytes without the network",
+}
 
 
-def evaluation_table(evaluation: "Evaluation", *, width: int = 156) -> Table:
+def evaluation_table(evaluation: "Evaluation", *, width: int = 156) -> Group:
     """Lay out the ranking of an evaluation."""
     gaps = {title: evaluation.gap_to_best(title) for title in evaluation.ranking()}
-    return ranking_table(evaluation.results, evaluation.groups, gaps, width=width)
+    return ranking_table(evaluation.distinct_results, evaluation.groups, gaps, width=width)
 
 
-def further_tables(evaluation: "Evaluation") -> Table | None:
-    """Lay out default and tuned parameters side by side; None if nothing was searched."""
+def further_tables(evaluation: "Evaluation", *, width: int = 156) -> Group | None:
+    """Lay out default and tuned parameters side by side; None if no search changed any."""
     methods = evaluation.methods
-    tuned = [record for record in evaluation.results if record.title.tuned]
+    tuned = [record for record in evaluation.distinct_results if record.title.tuned]
     pairs = [(methods[record.method], record) for record in tuned if record.method in methods]
-    return search_table(pairs, evaluation.groups) if pairs else None
+    return search_table(pairs, evaluation.groups, width=width) if pairs else None
 
 
 def ranking_table(
@@ -44,41 +46,58 @@ def ranking_table(
     gaps: Mapping[str, Difference],
     *,
     width: int = 156,
-) -> Table:
+) -> Group:
     """Lay out one row per method, best first.
 
-    A narrow screen drops the columns of the cost, then the intervals.
+    A narrow screen leaves out the cost, then mistakes, FPR and intervals.
     """
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption=CAPTION, caption_justify="left")
-    is_wide = width >= MEDIUM
-    table.add_column("#", justify="right", style="dim", no_wrap=True, min_width=2)
-    table.add_column("method", no_wrap=True)
-    for group in groups:
-        title = group.replace(" ", "\n")
-        table.add_column(f"{title}\nAUROC ↑", justify="right", no_wrap=True)
-        table.add_column("\nFPR@95 ↓", justify="right", no_wrap=True)
-    table.add_column("behind\nthe best", justify="right", no_wrap=True)
-    table.add_column("mistakes\nAUROC ↑", justify="right", no_wrap=True)
-    for title in ("passes", "fit s", "µs", "bytes") if is_wide else ():
-        table.add_column(title, justify="right", style="dim", no_wrap=True)
-    for place, result in enumerate(results, start=1):
-        table.add_row(
-            str(place),
-            Text(result.title, style="bold" if place == 1 else ""),
-            *_group_cells(result, groups, with_bounds=is_wide),
-            _gap(gaps[result.title]) if place > 1 else "",
-            _percent(result, "auroc", "misclassified"),
-            *(_cost(result.cost) if is_wide else ()),
-        )
-    return table
+
+    def build(left_out: Collection[str]) -> Layout:
+        units = [_group_columns(results, group, left_out) for group in groups]
+        units.append([_gaps(results, gaps)])
+        if MISTAKES not in left_out:
+            cells = [_percent(result, "auroc", "misclassified") for result in results]
+            units.append([Column("mistakes\nAUROC ↑", cells)])
+        if COST not in left_out:
+            units.append(_cost_columns(results))
+        return Layout(_places_and_names(results), units)
+
+    return fit(build, DETAILS, width, caption=_caption, title="the ranking")
 
 
-def _group_cells(
-    result: MethodResult, groups: Sequence[str], *, with_bounds: bool
-) -> Iterator[str]:
-    for group in groups:
-        yield _percent(result, "auroc", group, with_bounds=with_bounds)
-        yield _percent(result, "fpr_at_95_unknown_recall", group)
+def _caption(left_out: Collection[str]) -> str:
+    meanings = [meaning for detail, meaning in MEANINGS.items() if detail not in left_out]
+    return "; ".join(["percent; ↑ higher is better, ↓ lower is better", *meanings])
+
+
+def _places_and_names(results: Sequence[MethodResult]) -> list[Column]:
+    places = [str(place) for place in range(1, len(results) + 1)]
+    titles = [Text(result.title, style="" if k else "bold") for k, result in enumerate(results)]
+    return [Column("#", places, style="dim"), names("method", titles)]
+
+
+def _group_columns(
+    results: Sequence[MethodResult], group: str, left_out: Collection[str]
+) -> list[Column]:
+    with_bounds = INTERVALS not in left_out
+    above = group.replace(" ", "\n")
+    cells = [_percent(result, "auroc", group, with_bounds=with_bounds) for result in results]
+    columns = [Column("AUROC ↑", cells, above)]
+    if FPR not in left_out:
+        cells = [_percent(result, "fpr_at_95_unknown_recall", group) for result in results]
+        columns.append(Column("FPR@95 ↓", cells, above))
+    return columns
+
+
+def _gaps(results: Sequence[MethodResult], gaps: Mapping[str, Difference]) -> Column:
+    cells = ["", *(_gap(gaps[result.title]) for result in results[1:])]
+    return Column("behind\nthe best", cells[: len(results)])
+
+
+def _cost_columns(results: Sequence[MethodResult]) -> list[Column]:
+    rows = [_cost(result.cost) for result in results]
+    titles = ("passes", "fit s", "µs", "bytes")
+    return [Column(title, [row[k] for row in rows], style="dim") for k, title in enumerate(titles)]
 
 
 def _percent(result: MethodResult, metric: str, split: str, *, with_bounds: bool = False) -> str:
@@ -89,7 +108,7 @@ def _percent(result: MethodResult, metric: str, split: str, *, with_bounds: bool
     if math.isnan(found.value):
         return "-"
     if not with_bounds or math.isnan(found.low):
-        return f"{100 * found.value:.1f}"
+        return f"{100 * found.value:.1f}" + (found.few if metric == "auroc" else "")
     return f"{100 * found.value:.1f} ±{50 * (found.high - found.low):.1f}"
 
 
@@ -122,24 +141,36 @@ def _bytes(n: int) -> str:
 
 
 def search_table(
-    pairs: Sequence[tuple[MethodResult, MethodResult]], groups: Sequence[str]
-) -> Table:
+    pairs: Sequence[tuple[MethodResult, MethodResult]], groups: Sequence[str], *, width: int = 156
+) -> Group:
     """Lay out default and tuned AUROC on validation data and on each test group."""
     caption = "AUROC in percent: with default parameters → with those chosen on validation data"
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption=caption, caption_justify="left")
-    table.add_column("method", no_wrap=True)
-    table.add_column("chosen")
-    table.add_column("points", justify="right")
-    for name in ("validation", *groups):
-        table.add_column(name, justify="right", no_wrap=True)
-    for default, tuned in pairs:
-        curve = tuned.search.curve if tuned.search else ()
-        points = [point for point in curve if point.auroc is not None]
-        best = max(points, key=lambda point: point.auroc or 0.0, default=curve[0])
-        chosen = ", ".join(f"{name}={value}" for name, value in best.parameters.items())
-        cells = [f"{_percent(default, 'auroc', g)} → {_percent(tuned, 'auroc', g)}" for g in groups]
-        on_validation = " → ".join(
-            "-" if point.auroc is None else f"{100 * point.auroc:.1f}" for point in (curve[0], best)
-        )
-        table.add_row(default.method, chosen, str(len(points)), on_validation, *cells)
-    return table
+    curves = [tuned.search.curve if tuned.search else () for _, tuned in pairs]
+    defined = [[point for point in curve if point.auroc is not None] for curve in curves]
+    best = [
+        max(points, key=lambda point: point.auroc or 0.0, default=curve[0])
+        for points, curve in zip(defined, curves, strict=True)
+    ]
+    chosen = [
+        Text(", ".join(f"{name}={value}" for name, value in point.parameters.items()))
+        for point in best
+    ]
+    validation = [
+        f"{_of_point(curve[0])} → {_of_point(point)}"
+        for curve, point in zip(curves, best, strict=True)
+    ]
+    columns = [
+        Column("points", [str(len(points)) for points in defined]),
+        Column("validation", validation),
+        *(
+            Column(group, [" → ".join(_percent(r, "auroc", group) for r in pair) for pair in pairs])
+            for group in groups
+        ),
+    ]
+    methods = names("method", [Text(default.method) for default, _ in pairs])
+    layout = Layout([methods, names("chosen", chosen)], [[column] for column in columns])
+    return fit(lambda _: layout, (), width, caption=lambda _: caption, title="the search")
+
+
+def _of_point(point: GridPoint) -> str:
+    return "-" if point.auroc is None else f"{100 * point.auroc:.1f}"

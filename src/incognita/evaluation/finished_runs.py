@@ -1,0 +1,144 @@
+"""A finished run on disk, so that it can be shown without its model, its images or a network."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars
+
+from incognita.errors import InvalidDataError, MissingDataError
+from incognita.evaluation.classifier_metrics import measure_methods
+from incognita.files import load_json, replacing
+from incognita.formats.recorded_outputs import Arrays, save_arrays
+from incognita.results.evaluation import Evaluation
+from incognita.results.method_result import MethodResult, identity_hash
+from incognita.results.result import Split
+from incognita.results.score_tables import common_rows, sets_and_scores
+from incognita.results.store import ResultStore
+
+FORMAT = "incognita.run.1"
+SUFFIX = ".run"  # JSON, under a name that no result of a method has
+_OF_THE_METHOD = ("method", "choice", "parameters", "code")
+
+
+def save_run(
+    store: ResultStore,
+    evaluation: Evaluation,
+    *,
+    seed: int,
+    n_resamples: int,
+    scoring: tuple[dict[str, Any], Arrays] | None = None,
+) -> Path:
+    """Save which results a run shows; a later run with the same identity adds its methods.
+
+    `scoring` is what `rescore` needs to score further methods: a JSON object and arrays.
+    """
+    identity = next(iter(evaluation.methods.values())).identity
+    shared = {key: value for key, value in identity.items() if key not in _OF_THE_METHOD}
+    path = store.folder(identity) / f"{identity_hash(shared)}{SUFFIX}"
+    files = {title: store.path(r.identity).name for title, r in evaluation.methods.items()}
+    record = {
+        "format": FORMAT,
+        "row": evaluation.row,
+        "files": files,
+        "families": dict(evaluation.families),
+        "groups": list(evaluation.groups),
+        "mixed": list(evaluation.mixed),
+        "skipped": dict(evaluation.skipped),
+        "failed": dict(evaluation.failed),
+        "failed_images": [list(image) for image in evaluation.failed_images],
+        "notes": list(evaluation.notes),
+        "metadata": dict(evaluation.metadata),
+        "bootstrap": {"seed": seed, "n_resamples": n_resamples},
+        "scoring": None if scoring is None else scoring[0],
+    }
+    if scoring is not None:
+        save_arrays(path.with_suffix(".npz"), scoring[1])
+    if path.is_file():
+        record = _with_earlier(record, load_record(path))
+    with replacing(path) as unfinished:
+        unfinished.write_text(json.dumps(record, indent=1, default=str) + "\n", encoding="utf-8")
+    return path
+
+
+def _with_earlier(record: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    joined = {key: before[key] | record[key] for key in ("files", "families")}
+    notes = list(dict.fromkeys([*before["notes"], *record["notes"]]))
+    skipped = {k: v for k, v in record["skipped"].items() if k not in joined["files"]}
+    failed = before["failed"] | record["failed"]
+    failed = {k: v for k, v in failed.items() if k not in joined["files"]}
+    metadata = record["metadata"]
+    if metadata.get("pictures") is None and "pictures" in before["metadata"]:
+        metadata = metadata | {"pictures": before["metadata"]["pictures"]}
+    changes = {"notes": notes, "skipped": skipped, "failed": failed, "metadata": metadata}
+    return record | joined | changes
+
+
+def find_runs(path: Path) -> list[Path]:
+    """Return the records of runs below a folder, newest first; or the one a file belongs to."""
+    if path.is_file():
+        runs = [path] if path.suffix == SUFFIX else list(path.parent.glob(f"*{SUFFIX}"))
+        runs = [
+            run for run in runs if run == path or path.name in load_record(run)["files"].values()
+        ]
+    else:
+        runs = list(path.rglob(f"*{SUFFIX}"))
+    if not runs:
+        raise MissingDataError(
+            f"There is no finished run at {path}. Name the --out folder of a run, or one of its "
+            f"results."
+        )
+    return sorted(runs, key=lambda run: run.stat().st_mtime, reverse=True)
+
+
+def load_run(path: Path) -> Evaluation:
+    """Load a finished run; comparisons of methods are drawn again from the stored scores."""
+    record = load_record(path)
+    try:
+        found = {title: _result(path.parent / name) for title, name in record["files"].items()}
+        evaluation = Evaluation(
+            row=record["row"],
+            methods={result.title: result for result, _ in found.values()},
+            groups=tuple(map(Split.parse, record["groups"])),
+            families=record["families"],
+            mixed=tuple(record["mixed"]),
+            skipped=record["skipped"],
+            failed=record["failed"],
+            failed_images=tuple((a, b, c) for a, b, c in record["failed_images"]),
+            notes=tuple(record["notes"]),
+            metadata=record["metadata"],
+            **(_images(found, record["bootstrap"]) if record["row"] == "image" else {}),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InvalidDataError):
+            raise
+        raise InvalidDataError(f"{path} is not the record of a run ({error}).") from error
+    return evaluation
+
+
+def load_record(path: Path) -> dict[str, Any]:
+    """Load the record of a run as it is."""
+    record = load_json(path)
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise InvalidDataError(f"Expected the record of a run, {FORMAT}, got {path}.")
+    return record
+
+
+def _result(path: Path) -> tuple[MethodResult, polars.DataFrame]:
+    scores = path.with_suffix(".parquet")
+    if not scores.is_file():
+        raise MissingDataError(f"There is no file {scores} with the scores of {path.name}.")
+    try:
+        return MethodResult.from_json(load_json(path)), polars.read_parquet(scores)
+    except polars.exceptions.PolarsError as error:
+        raise InvalidDataError(f"{scores} cannot be read. Run the benchmark again.") from error
+
+
+def _images(
+    found: dict[str, tuple[MethodResult, polars.DataFrame]], bootstrap: dict[str, int]
+) -> dict[str, Any]:
+    """Measure the scores of all methods again, on the images that every method has."""
+    tables = {title: sets_and_scores(frame) for title, (_, frame) in found.items()}
+    sets, scores = common_rows(tables)
+    measured, _ = measure_methods(sets, scores, **bootstrap)
+    return {"sets": sets, "scores": scores, "measured": measured}
