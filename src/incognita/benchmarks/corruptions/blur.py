@@ -13,13 +13,35 @@ from incognita.shapes import Float, UInt
 
 Array = np.ndarray[Any, Any]
 Image = UInt[np.ndarray, "height width 3"]
-TO_FLOOR = -0.5 + 2**-10  # OpenCV rounds where the definition cuts
+_EDGE = math.exp(-2) / (1 + 2 * math.exp(-2))  # weight beside the middle, of sigma 0.5
+DISK_EDGES = {3: 0.0, 4: _EDGE, 6: _EDGE}  # sigma 0.1 of radius 3 is nothing
+MIRRORED = {8: (3, 3), 10: (5, 5)}  # radius of disks at the border, and size of the smoothing
+TINY = 2**-10  # sums of float32 that should be whole may be a little less
+TO_FLOOR = -0.5 + TINY  # OpenCV rounds where the definition cuts
 
 
 def defocus_blur(image: Image, severity: int, draws: Draws) -> Image:
     """Average over a disk of radius 3, 4, 6, 8 or 10 with a smoothed edge."""
-    disk = _disk(*((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))[severity - 1])
-    return cv2.filter2D(image, -1, disk, delta=TO_FLOOR, borderType=cv2.BORDER_REFLECT_101)
+    radius = (3, 4, 6, 8, 10)[severity - 1]
+    if radius in MIRRORED:
+        disk = _mirrored_disk(radius)
+        return cv2.filter2D(image, -1, disk, delta=TO_FLOOR, borderType=cv2.BORDER_REFLECT_101)
+    return _average_over_disk(image, radius, DISK_EDGES[radius])
+
+
+def _average_over_disk(image: Image, radius: int, edge: float) -> Image:
+    """Average over a disk, then smooth by (edge, 1 - 2 edge, edge) on both axes."""
+    height, width = image.shape[:2]
+    half_widths = np.sqrt(radius**2 - np.arange(-radius, radius + 1) ** 2).astype(np.int64)
+    border = radius + 1
+    padded = cv2.copyMakeBorder(image, border, border, border, border, cv2.BORDER_REFLECT_101)
+    sums = np.empty((height + 2, (width + 2) * 3), np.float32)
+    filters.sum_disks(padded.reshape(len(padded), -1), half_widths, sums)
+    weights = np.array([1 - 2 * edge, edge], np.float32)
+    n_pixels = np.float32((2 * half_widths + 1).sum())
+    out = np.empty((height, width * 3), np.uint8)
+    filters.smooth_levels(sums, weights, weights / n_pixels, out)
+    return out.reshape(image.shape)
 
 
 def glass_blur(image: Image, severity: int, draws: Draws) -> Image:
@@ -40,9 +62,7 @@ def motion_blur(image: Image, severity: int, draws: Draws) -> Image:
     """Average along a ray, with half-normal weights, at an angle of up to 45 degrees."""
     radius, sigma = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))[severity - 1]
     angle = draws.uniform("angle", -45, 45)
-    values = image.reshape(len(image), -1).astype(np.float32)
-    blurred = blur_along(values, radius, sigma, angle, n_channels=3)
-    return cut_to_levels(blurred).reshape(image.shape)
+    return blur_along(image, radius, sigma, angle, offset=TINY)
 
 
 def zoom_blur(image: Image, severity: int, draws: Draws) -> Image:
@@ -52,10 +72,11 @@ def zoom_blur(image: Image, severity: int, draws: Draws) -> Image:
     height, width = image.shape[:2]
     rows, row_shares = _zoom_grids(height, factors)
     columns, column_shares = _zoom_grids(width, factors)
-    values = image.reshape(height, -1).astype(np.float32)
-    total = values.copy()
-    filters.add_zooms(values, rows, row_shares, columns, column_shares, total)
-    return cut_to_levels(total, 1 / (len(factors) + 1)).reshape(image.shape)
+    places = (3 * columns).astype(np.uint64)
+    out = np.empty((height, width * 3), np.uint8)
+    values = image.reshape(height, -1)
+    filters.average_zooms(values, rows, row_shares, places, column_shares, out)
+    return out.reshape(image.shape)
 
 
 def gaussian_blur(image: Image, severity: int, draws: Draws) -> Image:
@@ -63,82 +84,78 @@ def gaussian_blur(image: Image, severity: int, draws: Draws) -> Image:
     return _smooth_image(image, (1, 2, 3, 4, 6)[severity - 1])
 
 
-def cut_to_levels(values: Float[np.ndarray, "rows values"], scale: float = 1.0) -> Array:
-    """Return values times a scale as uint8: from 0 to 255, cut to whole numbers."""
-    out = np.empty(values.shape, np.uint8)
-    filters.cut_to_levels(values.reshape(-1), scale, out.reshape(-1))
-    return out
-
-
 def _smooth_image(image: Image, sigma: float) -> Image:
-    height, width = image.shape[:2]
-    smoothed = smooth(
-        image.astype(np.float32), (sigma, sigma), truncate=4, border=cv2.BORDER_REPLICATE
-    )
-    return cut_to_levels(smoothed.reshape(height, width * 3)).reshape(image.shape)
+    weights = _half_gaussian(sigma, truncate=4)
+    border = weights.size - 1
+    padded = cv2.copyMakeBorder(image, border, border, border, border, cv2.BORDER_REPLICATE)
+    out = np.empty((image.shape[0], image.shape[1] * 3), np.uint8)
+    filters.smooth_levels(padded.reshape(len(padded), -1), weights, weights, out)
+    return out.reshape(image.shape)
 
 
-def smooth(
-    values: Array, sigmas: tuple[float, float], *, truncate: float, border: int
-) -> Array:
-    """Smooth by a Gaussian.
+def smooth_field(
+    field: Float[np.ndarray, "height width"],
+    sigmas: tuple[float, float],
+    *,
+    truncate: float,
+    border: int,
+) -> Float[np.ndarray, "height width"]:
+    """Smooth one channel by a Gaussian.
 
     Args:
-        values: float32, rows by columns, or by channels too.
+        field: float32.
         sigmas: Down and across.
         truncate: Of the Gaussian, in sigmas.
         border: What is beyond the border, as OpenCV numbers it.
     """
     down, across = (_half_gaussian(sigma, truncate) for sigma in sigmas)
     top, left = down.size - 1, across.size - 1
-    padded = cv2.copyMakeBorder(values, top, top, left, left, border)
-    out = np.empty(values.shape, np.float32)
-    n_channels = values.shape[2] if values.ndim == 3 else 1
-    filters.smooth_padded(
-        padded.reshape(len(padded), -1), down, across, n_channels, out.reshape(len(out), -1)
-    )
+    padded = cv2.copyMakeBorder(field, top, top, left, left, border)
+    out = np.empty_like(field)
+    filters.smooth_field(padded, down, across, out)
     return out
 
 
 def _half_gaussian(sigma: float, truncate: float) -> Array:
     """Return the weights at distance 0, 1, … of a Gaussian filter."""
-    half = np.exp(-0.5 * (np.arange(int(truncate * sigma + 0.5) + 1) / sigma) ** 2)
-    return (half / (2 * half.sum() - 1)).astype(np.float32)
+    half: Array = np.exp(-0.5 * (np.arange(int(truncate * sigma + 0.5) + 1) / sigma) ** 2)
+    weights: Array = (half / (2 * half.sum() - 1)).astype(np.float32)
+    return weights
 
 
 def blur_along(
-    values: Array, radius: int, sigma: float, angle: float, *, n_channels: int
-) -> Array:
+    levels: Array, radius: int, sigma: float, angle: float, *, offset: float
+) -> UInt[np.ndarray, "..."]:
     """Average along a ray, from each pixel on, with half-normal weights.
 
     Where the ray is longer than the image, the rest of it counts as black, as in the published
     code: images of less than 41 pixels get a little darker.
 
     Args:
-        values: float32 rows of values.
+        levels: An image, or one channel.
         radius: Half the length of the ray.
         sigma: Of the weights.
         angle: Of the ray, in degrees.
-        n_channels: Values of a pixel.
+        offset: Added before the levels are cut to whole numbers.
     """
     steps = np.arange(2 * radius + 1)
     weights = np.exp(-(steps**2) / (2 * sigma**2))
     weights /= weights.sum()
     down = np.ceil(steps * math.sin(math.radians(angle)) - 0.5).astype(np.int64)
     across = np.ceil(steps * math.cos(math.radians(angle)) - 0.5).astype(np.int64)
-    height, width = len(values), values.shape[1] // n_channels
-    is_inside = (abs(down) < height) & (abs(across) < width)
+    is_inside = (abs(down) < levels.shape[0]) & (abs(across) < levels.shape[1])
     down, across, weights = down[is_inside], across[is_inside], weights[is_inside]
     border = int(max(abs(down).max(), abs(across).max()))
-    pixels = values.reshape(height, width, n_channels)
-    padded = cv2.copyMakeBorder(pixels, border, border, border, border, cv2.BORDER_REPLICATE)
-    out = np.empty_like(values)
+    padded = cv2.copyMakeBorder(levels, border, border, border, border, cv2.BORDER_REPLICATE)
+    n_channels = levels.size // (levels.shape[0] * levels.shape[1])
+    out = np.empty(levels.shape, np.uint8)
     filters.sum_shifted(
         padded.reshape(len(padded), -1),
         border + down,
         (border + across) * n_channels,
         weights.astype(np.float32),
-        out,
+        offset,
+        out.reshape(len(out), -1),
     )
     return out
 
@@ -178,13 +195,12 @@ def _zoom_grids(size: int, factors: Array) -> tuple[Array, Array]:
 
 
 @cache
-def _disk(radius: int, smoothing: float) -> Array:
-    """Return a uniform disk, smoothed at its edge, on 17 pixels at least.
+def _mirrored_disk(radius: int) -> Array:
+    """Return a disk that touches the border of its array, smoothed at its edge.
 
-    The disk of radius 10 touches the border of its array, where the smoothing reflects it: its
-    weights add up to a little more than 1.
+    The smoothing reflects it at the border, so that its weights add up to a little more than 1.
     """
-    reach, n_taps = (8, 3) if radius <= 8 else (radius, 5)
-    y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
+    y, x = np.mgrid[-radius : radius + 1, -radius : radius + 1]
     disk = (x**2 + y**2 <= radius**2).astype(np.float32)
-    return cv2.GaussianBlur(disk / disk.sum(), (n_taps, n_taps), smoothing)
+    smoothed: Array = cv2.GaussianBlur(disk / disk.sum(), MIRRORED[radius], 0.5)
+    return smoothed

@@ -1,12 +1,10 @@
 """Digital: contrast, elastic transform, pixelate, JPEG compression, saturate."""
 
-from io import BytesIO
-
 import cv2
 import numpy as np
 from PIL import Image as Pillow
 
-from incognita.benchmarks.corruptions.blur import smooth
+from incognita.benchmarks.corruptions.blur import smooth_field
 from incognita.benchmarks.corruptions.draws import Draws
 from incognita.benchmarks.corruptions.noise import uniform_field
 from incognita.kernels.corruptions import color, filters
@@ -34,7 +32,7 @@ def elastic_transform(image: Image, severity: int, draws: Draws) -> Image:
     height, width = image.shape[:2]
     reach, sigmas = strength * height * 0.005, (height * 0.01, width * 0.01)
     down, across = (
-        smooth(
+        smooth_field(
             uniform_field(draws.key(axis), (height, width), -reach, reach),
             sigmas,
             truncate=3,
@@ -58,10 +56,11 @@ def pixelate(image: Image, severity: int, draws: Draws) -> Image:
 
 def jpeg_compression(image: Image, severity: int, draws: Draws) -> Image:
     """Save as JPEG of quality 25, 18, 15, 10 or 7, and load it again."""
-    file = BytesIO()
-    Pillow.fromarray(image).save(file, "JPEG", quality=(25, 18, 15, 10, 7)[severity - 1])
-    with Pillow.open(file) as saved:
-        return np.array(saved)
+    quality = (25, 18, 15, 10, 7)[severity - 1]
+    blue_first = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+    _, file = cv2.imencode(".jpg", blue_first, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    loaded = np.asarray(cv2.imdecode(file, cv2.IMREAD_COLOR))
+    return cv2.cvtColor(loaded, cv2.COLOR_BGR2RGB)
 
 
 def saturate(image: Image, severity: int, draws: Draws) -> Image:

@@ -12,7 +12,7 @@ class Draws:
 
     >>> draws = Draws(0, "a.jpg", "motion_blur", 3)
     >>> round(draws.uniform("angle", -45, 45), 3), draws.index("look", 6)
-    (0, 0)
+    (-12.7, 5)
     """
 
     def __init__(self, *owner: str | int) -> None:

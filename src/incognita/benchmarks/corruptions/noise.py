@@ -7,7 +7,7 @@ has its own draw.
 import math
 from functools import cache
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -35,18 +35,17 @@ def speckle_noise(image: Image, severity: int, draws: Draws) -> Image:
 
 
 def _add_normal(image: Image, deviations: Array, draws: Draws) -> Image:
-    out = np.empty_like(image)
-    kernels.add_normal(
-        image.reshape(-1), deviations, _normal_quantiles(), np.uint64(draws.key("noise")), out.reshape(-1)
-    )
+    key, out = np.uint64(draws.key("noise")), np.empty_like(image)
+    quantiles = _normal_quantiles()
+    kernels.add_normal(image.reshape(-1), deviations, quantiles, key, out.reshape(-1))
     return out
 
 
 def shot_noise(image: Image, severity: int, draws: Draws) -> Image:
     """Count photons: Poisson numbers of which white has 60, 25, 12, 5 or 3 on average."""
     table = _poisson_table((60, 25, 12, 5, 3)[severity - 1])
-    out = np.empty_like(image)
-    kernels.replace_by_alias(image.reshape(-1), *table, np.uint64(draws.key("noise")), out.reshape(-1))
+    key, out = np.uint64(draws.key("noise")), np.empty_like(image)
+    kernels.replace_by_alias(image.reshape(-1), table, key, out.reshape(-1))
     return out
 
 
@@ -54,10 +53,8 @@ def impulse_noise(image: Image, severity: int, draws: Draws) -> Image:
     """Set 3, 6, 9, 17 or 27 percent of all values to 0 or to 255, with equal chances."""
     amount = (0.03, 0.06, 0.09, 0.17, 0.27)[severity - 1]
     n_changed = round(amount * N_DRAWS)
-    out = np.empty_like(image)
-    kernels.add_impulses(
-        image.reshape(-1), n_changed // 2, n_changed, np.uint64(draws.key("noise")), out.reshape(-1)
-    )
+    key, out = np.uint64(draws.key("noise")), np.empty_like(image)
+    kernels.add_impulses(image.reshape(-1), n_changed // 2, n_changed, key, out.reshape(-1))
     return out
 
 
@@ -83,29 +80,20 @@ def _normal_quantiles() -> Array:
     return np.array(lower + [-value for value in reversed(lower)], np.float32)
 
 
-class _AliasTable(NamedTuple):
-    """Distributions of each level, for `replace_by_alias`."""
-
-    limits: Array
-    firsts: Array
-    seconds: Array
-
-
 @cache
-def _poisson_table(n_photons: int) -> _AliasTable:
-    """Build the alias tables of Poisson(level / 255 * n_photons) for all levels.
+def _poisson_table(n_photons: int) -> Array:
+    """Build the alias tables of Poisson(level / 255 * n_photons) for all levels, packed.
 
     All counts from `n_photons` on are white, so that they share one column.
     """
     counts = np.arange(N_COLUMNS)
-    firsts = (np.minimum(counts / n_photons, 1) * 255).astype(np.uint8)
-    limits = np.zeros((N_LEVELS, N_COLUMNS), np.uint32)
-    seconds = np.zeros((N_LEVELS, N_COLUMNS), np.uint8)
+    values = (np.minimum(counts / n_photons, 1) * 255).astype(np.uint32)
+    table = np.empty((N_LEVELS, N_COLUMNS), np.uint32)
     for level in range(N_LEVELS):
-        chances = _poisson_chances(level / 255 * n_photons, n_photons)
-        limits[level], aliases = _alias(chances)
-        seconds[level] = firsts[aliases]
-    return _AliasTable(limits, firsts, seconds)
+        chances, seconds = _alias(_poisson_chances(level / 255 * n_photons, n_photons))
+        limits = np.array([min(round(chance * N_DRAWS), N_DRAWS - 1) for chance in chances])
+        table[level] = limits.astype(np.uint32) << 16 | values << 8 | values[seconds]
+    return table
 
 
 def _poisson_chances(mean: float, largest: int) -> list[float]:
@@ -117,17 +105,21 @@ def _poisson_chances(mean: float, largest: int) -> list[float]:
     return chances + [0.0] * (N_COLUMNS - len(chances))
 
 
-def _alias(chances: list[float]) -> tuple[list[int], list[int]]:
-    """Split chances into columns of equal weight with two values each (Walker, 1977)."""
+def _alias(chances: list[float]) -> tuple[list[float], list[int]]:
+    """Split chances into columns of equal weight, each with a second value (Walker, 1977).
+
+    Returns:
+        The chance of the second value of each column, and which it is.
+    """
     shares = [chance * len(chances) for chance in chances]
-    aliases = list(range(len(shares)))
+    seconds = list(range(len(shares)))
     small = [k for k, share in enumerate(shares) if share < 1]
     large = [k for k, share in enumerate(shares) if share >= 1]
     while small and large:
         receiver, donor = small.pop(), large.pop()
-        aliases[receiver] = donor
+        seconds[receiver] = donor
         shares[donor] -= 1 - shares[receiver]
         (small if shares[donor] < 1 else large).append(donor)
     for rest in small + large:  # 1 but for rounding
         shares[rest] = 1.0
-    return [round(share * N_DRAWS) for share in shares], aliases
+    return [1 - share for share in shares], seconds

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from incognita.benchmarks.corruptions.blur import blur_along, cut_to_levels, smooth, zoom_center
+from incognita.benchmarks.corruptions.blur import blur_along, smooth_field, zoom_center
 from incognita.benchmarks.corruptions.draws import Draws
 from incognita.benchmarks.corruptions.noise import normal_field, uniform_field
 from incognita.kernels.corruptions import color
@@ -63,8 +63,8 @@ def snow(image: Image, severity: int, draws: Draws) -> Image:
     layer[layer < given.least] = 0
     angle = draws.uniform("angle", -135, -45)
     layer = np.minimum(layer, 1) * np.float32(255)
-    layer = blur_along(layer, given.radius, given.sigma, angle, n_channels=1)
-    flakes = np.ascontiguousarray(np.rint(layer[:height, :width]).astype(np.uint8))
+    layer = blur_along(layer, given.radius, given.sigma, angle, offset=0.5)
+    flakes = np.ascontiguousarray(layer[:height, :width])
     out = np.empty_like(image)
     color.add_snow(image, flakes, given.kept, out)
     return out
@@ -103,10 +103,12 @@ LOOKS = (
     Look((112.4, 123.4, 134.8), (44.4, 43.3, 41.7)),
     Look((71.4, 95.4, 104.5), (35.2, 42.7, 47.4)),
 )
-CLOUDS = ((96, 50.0), (24, 30.0))  # pixels between the knots of smooth noise, and its reach
-TEXTURE_MEAN, TEXTURE_STD = 128.0, 40.0
-PIXELS_PER_CRYSTAL = 450
-N_BARBS = 9  # on each side of a crystal
+COARSE = 8  # pixels
+CLOUDS = ((12, 55.0), (3, 35.0))  # coarse pixels between the knots of smooth noise, and its reach
+DARKNESS = 100.0  # mean of the clouds
+TEXTURE_MEAN, TEXTURE_STD = 105.7, 34.2  # of clouds and crystals together, measured
+PIXELS_PER_CRYSTAL = 800
+N_BARBS = 7  # on each side of a crystal
 BRIGHTNESSES = (30, 60, 90)  # of crystals
 
 
@@ -126,19 +128,26 @@ def frost(image: Image, severity: int, draws: Draws) -> Image:
 
 
 def _frost_texture(size: tuple[int, int], draws: Draws) -> Array:
-    """Draw crystals over clouds, as uint8 of mean 128 and standard deviation 40."""
-    height, width = size
-    texture = np.full(size, 104, np.float32)
-    for spacing, reach in CLOUDS:
-        knots = (height // spacing + 4, width // spacing + 4)
-        clouds = uniform_field(draws.key(f"clouds {spacing}"), knots, -reach, reach)
-        large = cv2.resize(clouds, (knots[1] * spacing, knots[0] * spacing), None, 0, 0, cv2.INTER_CUBIC)
-        texture += large[spacing : spacing + height, spacing : spacing + width]
+    """Draw crystals over clouds, as uint8 of mean TEXTURE_MEAN and deviation TEXTURE_STD."""
     crystals = np.zeros(size, np.uint8)
     for brightness, lines in zip(BRIGHTNESSES, _crystals(size, draws), strict=True):
-        cv2.polylines(crystals, lines, False, brightness, 1, cv2.LINE_8, 4)
-    crystals = cv2.GaussianBlur(crystals, (3, 3), 0)
-    return cv2.add(texture, crystals, dtype=cv2.CV_8U)
+        cv2.polylines(crystals, list(lines), False, brightness, 1, cv2.LINE_8, 4)
+    return cv2.add(_clouds(size, draws), cv2.GaussianBlur(crystals, (3, 3), 0))
+
+
+def _clouds(size: tuple[int, int], draws: Draws) -> Array:
+    """Draw smooth noise on two scales, on every eighth pixel, and fill in between."""
+    rows, columns = (-(-side // COARSE) + 1 for side in size)
+    coarse = np.full((rows, columns), DARKNESS, np.float32)
+    for spacing, reach in CLOUDS:
+        knots = (rows // spacing + 4, columns // spacing + 4)
+        noise = uniform_field(draws.key(f"clouds {spacing}"), knots, -reach, reach)
+        shape = (knots[1] * spacing, knots[0] * spacing)
+        large = cv2.resize(noise, shape, interpolation=cv2.INTER_CUBIC)
+        coarse += large[spacing : spacing + rows, spacing : spacing + columns]
+    levels = np.clip(coarse, 0, 255).astype(np.uint8)
+    clouds = cv2.resize(levels, (columns * COARSE, rows * COARSE))
+    return np.ascontiguousarray(clouds[: size[0], : size[1]])
 
 
 def _crystals(size: tuple[int, int], draws: Draws) -> list[Array]:
@@ -185,7 +194,8 @@ WATER = (
     Spatter(0.65, 0.3, 2, 0.68, 0.5),
 )
 MUD = (Spatter(0.65, 0.3, 1, 0.65, 1.5), Spatter(0.67, 0.4, 1, 0.65, 1.5))
-WATER_COLOR, MUD_COLOR = (175, 238, 238), (63, 42, 20)
+WATER_COLOR = np.array([175, 238, 238], np.float32)
+MUD_COLOR = np.array([63, 42, 20], np.float32)
 LIGHT = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], np.float32)  # from a corner
 FARTHEST = 20  # pixels from an edge of a drop
 
@@ -196,18 +206,17 @@ def spatter(image: Image, severity: int, draws: Draws) -> Image:
     noise = normal_field(draws.key("liquid"), image.shape[:2], given.mean, given.std)
     liquid = _smooth_layer(noise, given.sigma)
     if severity <= len(WATER):
-        share, tint = _water(np.where(liquid < given.least, 0, liquid)) * given.strength, WATER_COLOR
-        values = image + share[..., None] * np.array(tint, np.float32)
+        share = given.strength * _water(np.where(liquid < given.least, 0, liquid))[..., None]
+        values = image + share * WATER_COLOR
     else:
         share = _smooth_layer((liquid > given.least).astype(np.float32), given.strength)
-        share[share < 0.8] = 0
-        share, tint = share[..., None], np.array(MUD_COLOR, np.float32)
-        values = image * (1 - share) + tint * share
-    return cut_to_levels(values.reshape(len(image), -1)).reshape(image.shape)
+        share = np.where(share < 0.8, 0, share)[..., None]
+        values = image * (1 - share) + share * MUD_COLOR
+    return np.clip(values + np.float32(2**-10), 0, 255).astype(np.uint8)
 
 
 def _smooth_layer(layer: Array, sigma: float) -> Array:
-    return smooth(layer, (sigma, sigma), truncate=4, border=cv2.BORDER_REPLICATE)
+    return smooth_field(layer, (sigma, sigma), truncate=4, border=cv2.BORDER_REPLICATE)
 
 
 def _water(liquid: Array) -> Array:

@@ -68,7 +68,8 @@ def add_snow(image: Array, flakes: Array, kept: float, out: Array) -> None:
         out: Written to, like `image`.
     """
     height, width = flakes.shape
-    kept, lost = np.float32(kept), np.float32(1) - np.float32(kept)
+    image_share = np.float32(kept)
+    white_share = np.float32(1) - image_share
     for y in range(height):
         for x in range(width):
             red, green, blue = image[y, x, 0], image[y, x, 1], image[y, x, 2]
@@ -79,7 +80,7 @@ def add_snow(image: Array, flakes: Array, kept: float, out: Array) -> None:
             snow += np.float32(flakes[height - 1 - y, width - 1 - x]) + TINY
             for c in range(3):
                 level = np.float32(image[y, x, c])
-                new = kept * level + lost * max(level, white) + snow
+                new = image_share * level + white_share * max(level, white) + snow
                 out[y, x, c] = np.uint8(min(new, np.float32(255)))
 
 
@@ -89,18 +90,21 @@ def add_fog(image: Array, heights: Array, density: float, out: Array) -> None:
 
     Args:
         image: uint8 [h, w, 3].
-        heights: float32 from 0 to 1, at least as large.
+        heights: float32, at least as large; scaled to 0 to 1.
         density: Factor of the heights, as a share of 255.
         out: Written to, like `image`.
     """
-    brightest = np.float32(0)
-    for level in image.flat:
-        brightest = max(brightest, np.float32(level))
+    lowest, highest = heights[0, 0], heights[0, 0]
+    for y in range(heights.shape[0]):
+        for x in range(heights.shape[1]):
+            lowest, highest = min(lowest, heights[y, x]), max(highest, heights[y, x])
+    brightest = np.float32(image.max())
     thickness = np.float32(density * 255)
     factor = brightest / (brightest + thickness)
+    thickness /= highest - lowest
     for y in range(image.shape[0]):
         for x in range(image.shape[1]):
-            fog = thickness * heights[y, x]
+            fog = thickness * (heights[y, x] - lowest)
             for c in range(3):
                 new = (np.float32(image[y, x, c]) + fog) * factor + TINY
                 out[y, x, c] = np.uint8(min(new, np.float32(255)))

@@ -14,65 +14,135 @@ from incognita.kernels.terra.random import GOLDEN, mix
 Array = np.ndarray[Any, Any]
 HALF = np.uint64(32)
 LOW_HALF = np.uint64(0xFFFFFFFF)
+TINY = np.float32(2**-10)  # sums of float32 that should be whole may be a little less
+
+
+@numba.njit(nogil=True, error_model="numpy")
+def _cut(value: np.float32) -> np.uint8:
+    return np.uint8(min(max(value, np.float32(0)), np.float32(255)))
+
+
+@numba.njit(nogil=True, error_model="numpy")
+def _sum_rows(padded: Array, y: int, weights: Array, line: Array) -> None:
+    """Write the weighted sum of the rows around row y + reach."""
+    reach = weights.size - 1
+    middle = padded[y + reach]
+    for i in range(line.size):
+        line[i] = weights[0] * np.float32(middle[i])
+    for t in range(1, reach + 1):
+        above, below, weight = padded[y + reach - t], padded[y + reach + t], weights[t]
+        for i in range(line.size):
+            line[i] += weight * (np.float32(above[i]) + np.float32(below[i]))
+
+
+@numba.njit(nogil=True, error_model="numpy")
+def _sum_columns(line: Array, weights: Array, n_channels: int, row: Array) -> None:
+    """Write the weighted sum of the pixels around each pixel + reach."""
+    first = (weights.size - 1) * n_channels
+    middle = line[first : first + row.size]
+    for i in range(row.size):
+        row[i] = weights[0] * middle[i]
+    for t in range(1, weights.size):
+        shift, weight = t * n_channels, weights[t]
+        left = line[first - shift : first - shift + row.size]
+        right = line[first + shift : first + shift + row.size]
+        for i in range(row.size):
+            row[i] += weight * (left[i] + right[i])
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def smooth_padded(
-    padded: Array, down: Array, across: Array, n_channels: int, out: Array
-) -> None:
-    """Filter an image by two symmetric filters, one for each axis.
+def smooth_field(padded: Array, down: Array, across: Array, out: Array) -> None:
+    """Filter one channel by two symmetric filters, one for each axis.
 
     Args:
-        padded: float32 rows of values, with as many rows and pixels around the image as the
+        padded: float32, with as many rows and columns around it as the filters reach.
+        down: float32 weights of the rows at distance 0, 1, …
+        across: float32 weights of the columns at distance 0, 1, …
+        out: Written to; float32.
+    """
+    line = np.empty(padded.shape[1], np.float32)
+    for y in range(out.shape[0]):
+        _sum_rows(padded, y, down, line)
+        _sum_columns(line, across, 1, out[y])
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def smooth_levels(padded: Array, down: Array, across: Array, out: Array) -> None:
+    """Filter an image by two symmetric filters, and cut to whole levels.
+
+    Args:
+        padded: Rows of values, three a pixel, with as many rows and pixels around the image as the
             filters reach.
         down: float32 weights of the rows at distance 0, 1, …
         across: float32 weights of the pixels at distance 0, 1, …
-        n_channels: Values of a pixel.
+        out: Written to; uint8 rows of values.
+    """
+    line = np.empty(padded.shape[1], np.float32)
+    row = np.empty(out.shape[1], np.float32)
+    for y in range(out.shape[0]):
+        _sum_rows(padded, y, down, line)
+        _sum_columns(line, across, 3, row)
+        for i in range(row.size):
+            out[y, i] = _cut(row[i] + TINY)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def sum_disks(padded: Array, half_widths: Array, out: Array) -> None:
+    """Sum the values in a disk around each pixel.
+
+    A row of a disk is the difference of two sums from the left, so that its width does not matter.
+
+    Args:
+        padded: uint8 rows of values, three a pixel, with as many rows and pixels around the image
+            as the disk reaches.
+        half_widths: Of the disk's rows, from the first to the last.
         out: Written to; float32 rows of values.
     """
-    n_down, n_across = down.size - 1, across.size - 1
-    line = np.empty(padded.shape[1], np.float32)
-    for y in range(out.shape[0]):
-        middle = padded[y + n_down]
-        for i in range(line.size):
-            line[i] = down[0] * middle[i]
-        for t in range(1, n_down + 1):
-            above, below, weight = padded[y + n_down - t], padded[y + n_down + t], down[t]
-            for i in range(line.size):
-                line[i] += weight * (above[i] + below[i])
-        row = out[y]
-        center = line[n_across * n_channels : n_across * n_channels + row.size]
-        for i in range(row.size):
-            row[i] = across[0] * center[i]
-        for t in range(1, n_across + 1):
-            left = line[(n_across - t) * n_channels : (n_across - t) * n_channels + row.size]
-            right = line[(n_across + t) * n_channels : (n_across + t) * n_channels + row.size]
-            weight = across[t]
-            for i in range(row.size):
-                row[i] += weight * (left[i] + right[i])
+    n_rows, reach = half_widths.size, half_widths.size // 2
+    sums = np.zeros((n_rows, padded.shape[1] + 3), np.int32)
+    total = np.empty(out.shape[1], np.int32)
+    for y in range(padded.shape[0]):
+        row, source = sums[y % n_rows], padded[y]
+        for i in range(source.size):
+            row[i + 3] = row[i] + np.int32(source[i])
+        if y < n_rows - 1:
+            continue
+        total[:] = 0
+        for t in range(n_rows):
+            row = sums[(y + 1 + t) % n_rows]
+            left = row[3 * (reach - half_widths[t]) :]
+            right = row[3 * (reach + half_widths[t] + 1) :]
+            for i in range(total.size):
+                total[i] += right[i] - left[i]
+        target = out[y - n_rows + 1]
+        for i in range(total.size):
+            target[i] = np.float32(total[i])
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def sum_shifted(
-    padded: Array, rows: Array, columns: Array, weights: Array, out: Array
+    padded: Array, rows: Array, columns: Array, weights: Array, offset: float, out: Array
 ) -> None:
     """Add shifted copies of an image: out[y, i] = sum of weights[t] padded[y + rows[t], i + …].
 
     Args:
-        padded: float32 rows of values.
+        padded: Rows of values.
         rows: Of the copies' first values in `padded`.
         columns: Of the copies' first values in `padded`, counted in values.
         weights: float32, of the copies.
-        out: Written to; float32 rows of values.
+        offset: Added before the sums are cut to whole levels.
+        out: Written to; uint8 rows of values.
     """
+    row = np.empty(out.shape[1], np.float32)
     for y in range(out.shape[0]):
-        row = out[y]
-        row[:] = np.float32(0)
+        row[:] = np.float32(offset)
         for t in range(weights.size):
             copy = padded[y + rows[t], columns[t] : columns[t] + row.size]
             weight = weights[t]
             for i in range(row.size):
-                row[i] += weight * copy[i]
+                row[i] += weight * np.float32(copy[i])
+        for i in range(row.size):
+            out[y, i] = _cut(row[i])
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -121,34 +191,43 @@ def zoom(
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def add_zooms(
-    image: Array, rows: Array, row_shares: Array, columns: Array, column_shares: Array, total: Array
+def average_zooms(
+    image: Array, rows: Array, row_shares: Array, columns: Array, column_shares: Array, out: Array
 ) -> None:
-    """Add several zooms of an image; arguments as in `zoom`, with one line per zoom.
+    """Average an image and several zooms of it; places as in `zoom`, with one line per zoom.
 
     Args:
-        image: float32 rows of values, three a pixel.
+        image: uint8 rows of values, three a pixel.
         rows: See `zoom`.
         row_shares: See `zoom`.
-        columns: See `zoom`.
+        columns: uint64 and in values, else see `zoom`.
         column_shares: See `zoom`.
-        total: Added to; float32 rows of values.
+        out: Written to; uint8 rows of values, cut to whole levels.
     """
     line = np.zeros(image.shape[1] + 3, np.float32)
-    width = total.shape[1] // 3
-    for y in range(total.shape[0]):
-        row = total[y]
+    total = np.empty(image.shape[1], np.float32)
+    scale = np.float32(1 / (rows.shape[0] + 1))
+    one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
+    for y in range(out.shape[0]):
+        for i in range(total.size):
+            total[i] = np.float32(image[y, i])
         for k in range(rows.shape[0]):
             above = image[rows[k, y]]
             below = image[min(rows[k, y] + 1, image.shape[0] - 1)]
             share = row_shares[k, y]
-            for i in range(image.shape[1]):
-                line[i] = above[i] + share * (below[i] - above[i])
-            for x in range(width):
-                i, share = 3 * columns[k, x], column_shares[k, x]
-                row[3 * x] += line[i] + share * (line[i + 3] - line[i])
-                row[3 * x + 1] += line[i + 1] + share * (line[i + 4] - line[i + 1])
-                row[3 * x + 2] += line[i + 2] + share * (line[i + 5] - line[i + 2])
+            for i in range(above.size):
+                value = np.float32(above[i])
+                line[i] = value + share * (np.float32(below[i]) - value)
+            for x in range(columns.shape[1]):
+                i, share, place = columns[k, x], column_shares[k, x], np.uint64(3 * x)
+                left, right = line[i], line[i + three]
+                total[place] += left + share * (right - left)
+                left, right = line[i + one], line[i + one + three]
+                total[place + one] += left + share * (right - left)
+                left, right = line[i + two], line[i + two + three]
+                total[place + two] += left + share * (right - left)
+        for i in range(total.size):
+            out[y, i] = _cut(total[i] * scale + TINY)
 
 
 @numba.njit(nogil=True, error_model="numpy", inline="always")
@@ -178,19 +257,11 @@ def displace(image: Array, down: Array, across: Array, out: Array) -> None:
             if top < 0 or left < 0 or bottom >= height or right >= width:
                 top, bottom = _reflected(top, height), _reflected(bottom, height)
                 left, right = _reflected(left, width), _reflected(right, width)
-            for c in range(3):
-                a, b = np.float32(image[top, left, c]), np.float32(image[top, right, c])
-                d, e = np.float32(image[bottom, left, c]), np.float32(image[bottom, right, c])
-                upper, lower = a + u * (b - a), d + u * (e - d)
-                out[y, x, c] = np.uint8(upper + v * (lower - upper) + np.float32(2**-10))
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def cut_to_levels(values: Array, scale: float, out: Array) -> None:
-    """Write float32 values times a scale as uint8, cut to whole numbers.
-
-    Sums of float32 that should be whole may be a little less: 2**-10 is added before the cut.
-    """
-    for i in range(values.size):
-        value = values[i] * np.float32(scale) + np.float32(2**-10)
-        out[i] = np.uint8(min(max(value, np.float32(0)), np.float32(255)))
+            # unsigned places need no look for negative ones
+            n, s, w, e = np.uint64(top), np.uint64(bottom), np.uint64(left), np.uint64(right)
+            for c in range(np.uint64(3)):
+                upper = np.float32(image[n, w, c])
+                upper += u * (np.float32(image[n, e, c]) - upper)
+                lower = np.float32(image[s, w, c])
+                lower += u * (np.float32(image[s, e, c]) - lower)
+                out[y, x, c] = np.uint8(upper + v * (lower - upper) + TINY)
