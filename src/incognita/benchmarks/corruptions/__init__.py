@@ -76,7 +76,7 @@ def corrupt(
     [71, 116, 91]
     """
     _check_image(image)
-    _check_severity(severity)
+    check_severity(severity)
     function = KINDS.get(kind)
     draws = Draws(seed, str(image_id), kind, int(severity))
     out: UInt[np.ndarray, "height width 3"] = function(np.ascontiguousarray(image), severity, draws)
@@ -187,7 +187,8 @@ def _check_image(image: Any) -> None:
     )
 
 
-def _check_severity(severity: Any) -> None:
+def check_severity(severity: Any) -> None:
+    """Raise if a severity is not a whole number from 1 to 5."""
     if isinstance(severity, bool) or severity not in SEVERITIES or severity != int(severity):
         raise InvalidDataError(
             f"Expected a severity from 1 to 5, got {severity!r}. Choose a whole number."

@@ -2,16 +2,14 @@
 
 import math
 from functools import cache
-from typing import Any
 
 import cv2
 import numpy as np
 
 from incognita.benchmarks.corruptions.draws import Draws
 from incognita.kernels.corruptions import filters
-from incognita.shapes import Float, UInt
+from incognita.shapes import Float, Int, Shaped, UInt
 
-Array = np.ndarray[Any, Any]
 Image = UInt[np.ndarray, "height width 3"]
 _EDGE = math.exp(-2) / (1 + 2 * math.exp(-2))  # weight beside the middle, of sigma 0.5
 DISK_EDGES = {3: 0.0, 4: _EDGE, 6: _EDGE}  # sigma 0.1 of radius 3 is nothing
@@ -60,8 +58,8 @@ def glass_blur(image: Image, severity: int, draws: Draws) -> Image:
 
 def motion_blur(image: Image, severity: int, draws: Draws) -> Image:
     """Average along a ray, with half-normal weights, at an angle of up to 45 degrees."""
-    radius, sigma = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))[severity - 1]
-    angle = draws.uniform("angle", -45, 45)
+    radius, sigma = ((10, 3.0), (15, 5.0), (15, 8.0), (15, 12.0), (20, 15.0))[severity - 1]
+    angle = draws.uniform("angle", -45.0, 45.0)
     return blur_along(image, radius, sigma, angle, offset=TINY)
 
 
@@ -81,11 +79,11 @@ def zoom_blur(image: Image, severity: int, draws: Draws) -> Image:
 
 def gaussian_blur(image: Image, severity: int, draws: Draws) -> Image:
     """Smooth by a Gaussian of 1, 2, 3, 4 or 6 pixels."""
-    return _smooth_image(image, (1, 2, 3, 4, 6)[severity - 1])
+    return _smooth_image(image, (1.0, 2.0, 3.0, 4.0, 6.0)[severity - 1])
 
 
 def _smooth_image(image: Image, sigma: float) -> Image:
-    weights = _half_gaussian(sigma, truncate=4)
+    weights = _half_gaussian(sigma, truncate=4.0)
     border = weights.size - 1
     padded = cv2.copyMakeBorder(image, border, border, border, border, cv2.BORDER_REPLICATE)
     out = np.empty((image.shape[0], image.shape[1] * 3), np.uint8)
@@ -116,15 +114,14 @@ def smooth_field(
     return out
 
 
-def _half_gaussian(sigma: float, truncate: float) -> Array:
+def _half_gaussian(sigma: float, truncate: float) -> Float[np.ndarray, "taps"]:
     """Return the weights at distance 0, 1, … of a Gaussian filter."""
-    half: Array = np.exp(-0.5 * (np.arange(int(truncate * sigma + 0.5) + 1) / sigma) ** 2)
-    weights: Array = (half / (2 * half.sum() - 1)).astype(np.float32)
-    return weights
+    half = np.exp(-0.5 * (np.arange(int(truncate * sigma + 0.5) + 1) / sigma) ** 2)
+    return np.asarray(half / (2 * half.sum() - 1), np.float32)
 
 
 def blur_along(
-    levels: Array, radius: int, sigma: float, angle: float, *, offset: float
+    levels: Shaped[np.ndarray, "..."], radius: int, sigma: float, angle: float, *, offset: float
 ) -> UInt[np.ndarray, "..."]:
     """Average along a ray, from each pixel on, with half-normal weights.
 
@@ -160,7 +157,9 @@ def blur_along(
     return out
 
 
-def zoom_center(layer: Array, size: tuple[int, int], factor: float) -> Array:
+def zoom_center(
+    layer: Float[np.ndarray, "rows columns"], size: tuple[int, int], factor: float
+) -> Float[np.ndarray, "height width"]:
     """Zoom a layer, the center of a picture of this size, by a factor of at least 1."""
     rows, row_shares = _zoom_grid(size[0], factor)
     columns, column_shares = _zoom_grid(size[1], factor)
@@ -169,7 +168,9 @@ def zoom_center(layer: Array, size: tuple[int, int], factor: float) -> Array:
     return out
 
 
-def _zoom_grid(size: int, factor: float) -> tuple[Array, Array]:
+def _zoom_grid(
+    size: int, factor: float
+) -> tuple[Int[np.ndarray, "pixels"], Float[np.ndarray, "pixels"]]:
     """Return pixels of the center, and shares of the next ones, that a zoom reads.
 
     The first and the last pixel of the center are the first and the last of the zoom, which has
@@ -183,7 +184,9 @@ def _zoom_grid(size: int, factor: float) -> tuple[Array, Array]:
     return whole.astype(np.int64), (places - whole).astype(np.float32)
 
 
-def _zoom_grids(size: int, factors: Array) -> tuple[Array, Array]:
+def _zoom_grids(
+    size: int, factors: Float[np.ndarray, "zooms"]
+) -> tuple[Int[np.ndarray, "zooms pixels"], Float[np.ndarray, "zooms pixels"]]:
     """Return the grids of several zooms into a picture of this size, cut to its size."""
     places, shares = [], []
     for factor in factors.tolist():
@@ -195,12 +198,14 @@ def _zoom_grids(size: int, factors: Array) -> tuple[Array, Array]:
 
 
 @cache
-def _mirrored_disk(radius: int) -> Array:
+def _mirrored_disk(radius: int) -> Float[np.ndarray, "side side"]:
     """Return a disk that touches the border of its array, smoothed at its edge.
 
     The smoothing reflects it at the border, so that its weights add up to a little more than 1.
     """
     y, x = np.mgrid[-radius : radius + 1, -radius : radius + 1]
     disk = (x**2 + y**2 <= radius**2).astype(np.float32)
-    smoothed: Array = cv2.GaussianBlur(disk / disk.sum(), MIRRORED[radius], 0.5)
+    smoothed: Float[np.ndarray, "side side"] = cv2.GaussianBlur(
+        disk / disk.sum(), MIRRORED[radius], 0.5
+    )
     return smoothed

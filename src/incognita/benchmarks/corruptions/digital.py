@@ -35,7 +35,7 @@ def elastic_transform(image: Image, severity: int, draws: Draws) -> Image:
         smooth_field(
             uniform_field(draws.key(axis), (height, width), -reach, reach),
             sigmas,
-            truncate=3,
+            truncate=3.0,
             border=cv2.BORDER_REFLECT,
         )
         for axis in ("down", "across")

@@ -11,7 +11,7 @@ class Draws:
     on every machine and with every version of NumPy.
 
     >>> draws = Draws(0, "a.jpg", "motion_blur", 3)
-    >>> round(draws.uniform("angle", -45, 45), 3), draws.index("look", 6)
+    >>> round(draws.uniform("angle", -45.0, 45.0), 3), draws.index("look", 6)
     (-12.7, 5)
     """
 

@@ -7,15 +7,13 @@ has its own draw.
 import math
 from functools import cache
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
 from incognita.benchmarks.corruptions.draws import Draws
 from incognita.kernels.corruptions import noise as kernels
-from incognita.shapes import UInt
+from incognita.shapes import Float, UInt
 
-Array = np.ndarray[Any, Any]
 Image = UInt[np.ndarray, "height width 3"]
 N_LEVELS = 256
 N_DRAWS = 65_536  # different values of the 16 bits that a draw takes
@@ -34,7 +32,7 @@ def speckle_noise(image: Image, severity: int, draws: Draws) -> Image:
     return _add_normal(image, (share * np.arange(N_LEVELS)).astype(np.float32), draws)
 
 
-def _add_normal(image: Image, deviations: Array, draws: Draws) -> Image:
+def _add_normal(image: Image, deviations: Float[np.ndarray, "256"], draws: Draws) -> Image:
     key, out = np.uint64(draws.key("noise")), np.empty_like(image)
     quantiles = _normal_quantiles()
     kernels.add_normal(image.reshape(-1), deviations, quantiles, key, out.reshape(-1))
@@ -58,14 +56,18 @@ def impulse_noise(image: Image, severity: int, draws: Draws) -> Image:
     return out
 
 
-def normal_field(key: int, shape: tuple[int, int], mean: float, std: float) -> Array:
+def normal_field(
+    key: int, shape: tuple[int, int], mean: float, std: float
+) -> Float[np.ndarray, "rows columns"]:
     """Return float32 normal numbers as a function of a key."""
     out = np.empty(shape, np.float32)
     kernels.fill_normal(_normal_quantiles(), mean, std, np.uint64(key), out.reshape(-1))
     return out
 
 
-def uniform_field(key: int, shape: tuple[int, int], low: float, high: float) -> Array:
+def uniform_field(
+    key: int, shape: tuple[int, int], low: float, high: float
+) -> Float[np.ndarray, "rows columns"]:
     """Return float32 uniform numbers as a function of a key."""
     out = np.empty(shape, np.float32)
     kernels.fill_uniform(low, high, np.uint64(key), out.reshape(-1))
@@ -73,7 +75,7 @@ def uniform_field(key: int, shape: tuple[int, int], low: float, high: float) -> 
 
 
 @cache
-def _normal_quantiles() -> Array:
+def _normal_quantiles() -> Float[np.ndarray, "65536"]:
     """Return the normal quantiles at the middles of 65,536 equal shares, as float32."""
     normal = NormalDist()
     lower = [normal.inv_cdf((k + 0.5) / N_DRAWS) for k in range(N_DRAWS // 2)]
@@ -81,7 +83,7 @@ def _normal_quantiles() -> Array:
 
 
 @cache
-def _poisson_table(n_photons: int) -> Array:
+def _poisson_table(n_photons: int) -> UInt[np.ndarray, "256 64"]:
     """Build the alias tables of Poisson(level / 255 * n_photons) for all levels, packed.
 
     All counts from `n_photons` on are white, so that they share one column.

@@ -6,7 +6,7 @@ deviations.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -16,10 +16,10 @@ from incognita.benchmarks.corruptions.draws import Draws
 from incognita.benchmarks.corruptions.noise import normal_field, uniform_field
 from incognita.kernels.corruptions import color
 from incognita.kernels.corruptions.noise import plasma
-from incognita.shapes import UInt
+from incognita.shapes import Float, Int, UInt
 
-Array = np.ndarray[Any, Any]
 Image = UInt[np.ndarray, "height width 3"]
+Layer = Float[np.ndarray, "height width"]
 
 
 class Snow(NamedTuple):
@@ -45,11 +45,11 @@ class Snow(NamedTuple):
 
 
 SNOW = (
-    Snow(0.1, 0.3, 3, 0.5, 10, 4, 0.8),
-    Snow(0.2, 0.3, 2, 0.5, 12, 4, 0.7),
-    Snow(0.55, 0.3, 4, 0.9, 12, 8, 0.7),
-    Snow(0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
-    Snow(0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
+    Snow(0.1, 0.3, 3.0, 0.5, 10, 4.0, 0.8),
+    Snow(0.2, 0.3, 2.0, 0.5, 12, 4.0, 0.7),
+    Snow(0.55, 0.3, 4.0, 0.9, 12, 8.0, 0.7),
+    Snow(0.55, 0.3, 4.5, 0.85, 12, 8.0, 0.65),
+    Snow(0.55, 0.3, 2.5, 0.85, 12, 12.0, 0.55),
 )
 
 
@@ -61,7 +61,7 @@ def snow(image: Image, severity: int, draws: Draws) -> Image:
     noise = normal_field(draws.key("flakes"), center, given.mean, given.std)
     layer = zoom_center(noise, (height, width), given.zoom)
     layer[layer < given.least] = 0
-    angle = draws.uniform("angle", -135, -45)
+    angle = draws.uniform("angle", -135.0, -45.0)
     layer = np.minimum(layer, 1) * np.float32(255)
     layer = blur_along(layer, given.radius, given.sigma, angle, offset=0.5)
     flakes = np.ascontiguousarray(layer[:height, :width])
@@ -127,7 +127,7 @@ def frost(image: Image, severity: int, draws: Draws) -> Image:
     return out
 
 
-def _frost_texture(size: tuple[int, int], draws: Draws) -> Array:
+def _frost_texture(size: tuple[int, int], draws: Draws) -> UInt[np.ndarray, "height width"]:
     """Draw crystals over clouds, as uint8 of mean TEXTURE_MEAN and deviation TEXTURE_STD."""
     crystals = np.zeros(size, np.uint8)
     for brightness, lines in zip(BRIGHTNESSES, _crystals(size, draws), strict=True):
@@ -135,7 +135,7 @@ def _frost_texture(size: tuple[int, int], draws: Draws) -> Array:
     return cv2.add(_clouds(size, draws), cv2.GaussianBlur(crystals, (3, 3), 0))
 
 
-def _clouds(size: tuple[int, int], draws: Draws) -> Array:
+def _clouds(size: tuple[int, int], draws: Draws) -> UInt[np.ndarray, "height width"]:
     """Draw smooth noise on two scales, on every eighth pixel, and fill in between."""
     rows, columns = (-(-side // COARSE) + 1 for side in size)
     coarse = np.full((rows, columns), DARKNESS, np.float32)
@@ -150,10 +150,10 @@ def _clouds(size: tuple[int, int], draws: Draws) -> Array:
     return np.ascontiguousarray(clouds[: size[0], : size[1]])
 
 
-def _crystals(size: tuple[int, int], draws: Draws) -> list[Array]:
+def _crystals(size: tuple[int, int], draws: Draws) -> list[Int[np.ndarray, "_ 2 2"]]:
     """Draw feathers: a stem with barbs on both sides, in sixteenths of a pixel, by brightness."""
     n = -(-size[0] * size[1] // PIXELS_PER_CRYSTAL)
-    y, x, turn, length, spread, order = uniform_field(draws.key("crystals"), (6, n), 0, 1)
+    y, x, turn, length, spread, order = uniform_field(draws.key("crystals"), (6, n), 0.0, 1.0)
     angle, length = 2 * np.pi * turn, 12 + 36 * length**2
     stem = np.stack([np.cos(angle), np.sin(angle)], 1)
     root = np.stack([x * size[1], y * size[0]], 1)
@@ -189,11 +189,11 @@ class Spatter(NamedTuple):
 
 
 WATER = (
-    Spatter(0.65, 0.3, 4, 0.69, 0.6),
-    Spatter(0.65, 0.3, 3, 0.68, 0.6),
-    Spatter(0.65, 0.3, 2, 0.68, 0.5),
+    Spatter(0.65, 0.3, 4.0, 0.69, 0.6),
+    Spatter(0.65, 0.3, 3.0, 0.68, 0.6),
+    Spatter(0.65, 0.3, 2.0, 0.68, 0.5),
 )
-MUD = (Spatter(0.65, 0.3, 1, 0.65, 1.5), Spatter(0.67, 0.4, 1, 0.65, 1.5))
+MUD = (Spatter(0.65, 0.3, 1.0, 0.65, 1.5), Spatter(0.67, 0.4, 1.0, 0.65, 1.5))
 WATER_COLOR = np.array([175, 238, 238], np.float32)
 MUD_COLOR = np.array([63, 42, 20], np.float32)
 LIGHT = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], np.float32)  # from a corner
@@ -215,11 +215,11 @@ def spatter(image: Image, severity: int, draws: Draws) -> Image:
     return np.clip(values + np.float32(2**-10), 0, 255).astype(np.uint8)
 
 
-def _smooth_layer(layer: Array, sigma: float) -> Array:
-    return smooth_field(layer, (sigma, sigma), truncate=4, border=cv2.BORDER_REPLICATE)
+def _smooth_layer(layer: Layer, sigma: float) -> Layer:
+    return smooth_field(layer, (sigma, sigma), truncate=4.0, border=cv2.BORDER_REPLICATE)
 
 
-def _water(liquid: Array) -> Array:
+def _water(liquid: Layer) -> Layer:
     """Shade drops by the distance to their edges, lit from a corner; the brightest is 1."""
     levels = (liquid * 255).astype(np.uint8)
     distance = cv2.distanceTransform(255 - cv2.Canny(levels, 50, 150), cv2.DIST_L2, 5)
