@@ -87,8 +87,8 @@ def brightness(image: Image, severity: int, draws: Draws) -> Image:
     return out
 
 
-class Look(NamedTuple):
-    """Color of a frosted pane: mean and standard deviation of red, green and blue."""
+class FrostColor(NamedTuple):
+    """Colors of a frosted pane: mean and standard deviation of red, green and blue."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
@@ -96,12 +96,12 @@ class Look(NamedTuple):
 
 # the statistics of the six photographs of the published code, of which two are the same
 LOOKS = (
-    Look((77.7, 149.1, 165.7), (26.9, 16.5, 15.3)),
-    Look((200.8, 205.4, 214.5), (21.4, 22.1, 22.6)),
-    Look((200.8, 205.4, 214.5), (21.4, 22.1, 22.6)),
-    Look((137.6, 152.8, 165.2), (28.5, 28.5, 29.9)),
-    Look((112.4, 123.4, 134.8), (44.4, 43.3, 41.7)),
-    Look((71.4, 95.4, 104.5), (35.2, 42.7, 47.4)),
+    FrostColor((77.7, 149.1, 165.7), (26.9, 16.5, 15.3)),
+    FrostColor((200.8, 205.4, 214.5), (21.4, 22.1, 22.6)),
+    FrostColor((200.8, 205.4, 214.5), (21.4, 22.1, 22.6)),
+    FrostColor((137.6, 152.8, 165.2), (28.5, 28.5, 29.9)),
+    FrostColor((112.4, 123.4, 134.8), (44.4, 43.3, 41.7)),
+    FrostColor((71.4, 95.4, 104.5), (35.2, 42.7, 47.4)),
 )
 COARSE = 8  # pixels
 CLOUDS = ((12, 55.0), (3, 35.0))  # coarse pixels between the knots of smooth noise, and its reach
