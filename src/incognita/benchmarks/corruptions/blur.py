@@ -178,22 +178,33 @@ def _zoom_grid(
     """
     n_center = math.ceil(size / factor)
     n_zoomed = round(n_center * factor)
-    step = (n_center - 1) / (n_zoomed - 1) if n_zoomed > 1 else 0.0
-    places = np.minimum(np.arange(n_zoomed) * step, n_center - 1)
+    places = np.minimum(np.arange(n_zoomed) * _zoom_step(size, factor), n_center - 1)
     whole = np.floor(places)
     return whole.astype(np.int64), (places - whole).astype(np.float32)
+
+
+def _zoom_step(size: int, factor: float) -> float:
+    """Return the distance between two pixels of a zoom, in pixels of the center."""
+    n_center = math.ceil(size / factor)
+    n_zoomed = round(n_center * factor)
+    return (n_center - 1) / (n_zoomed - 1) if n_zoomed > 1 else 0.0
 
 
 def _zoom_grids(
     size: int, factors: Float[np.ndarray, "zooms"]
 ) -> tuple[Int[np.ndarray, "zooms pixels"], Float[np.ndarray, "zooms pixels"]]:
-    """Return the grids of several zooms into a picture of this size, cut to its size."""
+    """Return the grids of several zooms into a picture of this size, cut to its size.
+
+    Where rounding puts the last pixel behind the last of the center, the published code, by
+    `scipy.ndimage.zoom`, finds black; such a place is `size`.
+    """
     places, shares = [], []
     for factor in factors.tolist():
         whole, share = _zoom_grid(size, factor)
         first = (size - math.ceil(size / factor)) // 2
-        places.append(first + whole[:size])
-        shares.append(share[:size])
+        is_outside = np.arange(size) * _zoom_step(size, factor) > math.ceil(size / factor) - 1
+        places.append(np.where(is_outside, size, first + whole[:size]))
+        shares.append(np.where(is_outside, np.float32(0), share[:size]))
     return np.stack(places), np.stack(shares)
 
 

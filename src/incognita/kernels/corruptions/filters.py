@@ -198,13 +198,13 @@ def average_zooms(
 
     Args:
         image: uint8 rows of values, three a pixel.
-        rows: See `zoom`.
+        rows: See `zoom`; the number of rows stands for black.
         row_shares: See `zoom`.
         columns: uint64 and in values, else see `zoom`.
         column_shares: See `zoom`.
         out: Written to; uint8 rows of values, cut to whole levels.
     """
-    line = np.zeros(image.shape[1] + 3, np.float32)
+    line = np.zeros(image.shape[1] + 6, np.float32)  # a place beyond the last pixel is black
     total = np.empty(image.shape[1], np.float32)
     scale = np.float32(1 / (rows.shape[0] + 1))
     one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
@@ -212,6 +212,8 @@ def average_zooms(
         for i in range(total.size):
             total[i] = np.float32(image[y, i])
         for k in range(rows.shape[0]):
+            if rows[k, y] == image.shape[0]:
+                continue
             above = image[rows[k, y]]
             below = image[min(rows[k, y] + 1, image.shape[0] - 1)]
             share = row_shares[k, y]
