@@ -30,12 +30,14 @@ check: $(INSTALLED)
 bench: $(BENCHMARKED)
 	$(BIN)/python -m bench
 
-# ultralytics requires opencv-python, which would overwrite the headless build and needs libGL;
-# without its dependencies it is 1.4 MB, and what its detectors import is installed already.
+# ultralytics and imagecorruptions-imaug require opencv-python, which would overwrite the headless
+# build and needs libGL; without their dependencies they are 1.4 and 2 MB, and what they import is
+# installed already.
 $(INSTALLED): pyproject.toml Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'ultralytics>=8.4.190'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'ultralytics>=8.4.190' \
+		'imagecorruptions-imaug>=1.1.5'
 	touch $@
 
 $(BENCHMARKED): $(INSTALLED)

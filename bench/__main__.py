@@ -29,6 +29,7 @@ GROUPS = {
     "one-pass": "bench.one_pass",
     "boxes": "bench.boxes",
     "memory": "bench.memory",
+    "corruptions": "bench.corruptions",
 }
 WIDTH = 110  # the same table in a terminal and in a file
 LIBRARIES = (
@@ -44,6 +45,8 @@ LIBRARIES = (
     "vernier",
     "faster-coco-eval",
     "pycocotools",
+    "opencv-python-headless",
+    "imagecorruptions-imaug",
 )
 
 

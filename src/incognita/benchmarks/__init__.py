@@ -6,6 +6,7 @@ from incognita.registry import attach
 
 if TYPE_CHECKING:
     from incognita.benchmarks.benchmark import Benchmark as Benchmark
+    from incognita.benchmarks.corruptions import corrupt as corrupt
     from incognita.benchmarks.definition_files import list_benchmarks as list_benchmarks
     from incognita.benchmarks.load import load_benchmark as load_benchmark
 
@@ -13,6 +14,7 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         ".benchmark": ["Benchmark"],
+        ".corruptions": ["corrupt"],
         ".definition_files": ["list_benchmarks"],
         ".load": ["load_benchmark"],
     },

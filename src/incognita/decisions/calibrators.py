@@ -19,6 +19,7 @@ import numpy as np
 from incognita.decisions.thresholds import Policy
 from incognita.errors import InvalidDataError
 from incognita.metrics.calibration import check_probabilities
+from incognita.registry import need
 from incognita.shapes import Float, Float64, Int
 
 Parameters = Mapping[str, Float64[np.ndarray, "_"]]
@@ -105,12 +106,12 @@ class Linear(Calibrator):
     name: ClassVar[str] = "linear"
 
     def _fit(self, confidence: np.ndarray, quality: np.ndarray) -> Parameters | None:
-        from sklearn.linear_model import LinearRegression
-
-        line = LinearRegression().fit(confidence[:, None], quality)
-        if line.coef_[0] <= 0 and not self.allow_negative:
+        deviation = confidence - confidence.mean()
+        slope = (deviation @ quality) / (deviation @ deviation)
+        if slope <= 0 and not self.allow_negative:
             return None
-        return {"slope": np.array([line.coef_[0]]), "intercept": np.array([line.intercept_])}
+        intercept = quality.mean() - slope * confidence.mean()
+        return {"slope": np.array([slope]), "intercept": np.array([intercept])}
 
     def _apply(self, parameters: Parameters, confidence: np.ndarray) -> np.ndarray:
         return np.asarray(parameters["slope"] * confidence + parameters["intercept"])
@@ -168,9 +169,8 @@ class Isotonic(Calibrator):
     name: ClassVar[str] = "isotonic"
 
     def _fit(self, confidence: np.ndarray, quality: np.ndarray) -> Parameters | None:
-        from sklearn.isotonic import IsotonicRegression
-
-        steps = IsotonicRegression(y_min=0.0, y_max=1.0).fit(confidence, quality)
+        sklearn = need("sklearn.isotonic", extra="calibrators")
+        steps = sklearn.IsotonicRegression(y_min=0.0, y_max=1.0).fit(confidence, quality)
         return {"confidence": steps.X_thresholds_, "quality": steps.y_thresholds_}
 
     def _apply(self, parameters: Parameters, confidence: np.ndarray) -> np.ndarray:
@@ -189,14 +189,13 @@ class Platt(Calibrator):
     has_intercept: ClassVar[bool] = True
 
     def _fit(self, confidence: np.ndarray, quality: np.ndarray) -> Parameters | None:
-        from sklearn.linear_model import LogisticRegression
-
+        sklearn = need("sklearn.linear_model", extra="calibrators")
         if quality.min() == quality.max():
             return None
         logits = np.tile(_logit(confidence), 2)[:, None]
         answers = np.repeat([1, 0], len(quality))
         # hardly regularized: separable answers would have no optimum else
-        curve = LogisticRegression(
+        curve = sklearn.LogisticRegression(
             C=1e6, solver="newton-cholesky", fit_intercept=self.has_intercept
         ).fit(logits, answers, np.concatenate([quality, 1 - quality]))
         if curve.coef_[0, 0] <= 0:

@@ -1,0 +1,1 @@
+"""Loops over the pixels of corrupted images."""

@@ -1,0 +1,112 @@
+"""`incognita corrupt`: a folder in, the same tree out, and what was left out."""
+
+import csv
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from incognita.benchmarks.corruptions import corrupt, kinds_of
+from incognita.cli.app import app
+
+NAMES = ("a.jpg", "b.PNG", "deep/er/c.png", "deep/d.jpeg")
+
+
+@pytest.fixture
+def run():
+    return lambda *arguments: CliRunner().invoke(app, ["corrupt", *map(str, arguments)])
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Four pictures in three folders, and a text between them."""
+    rng = np.random.default_rng(0)
+    for name in NAMES:
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (40, 50, 3), np.uint8)).save(path)
+    (tmp_path / "in" / "notes.txt").write_text("not an image")
+    return tmp_path / "in"
+
+
+def pixels(path) -> np.ndarray:
+    return np.asarray(Image.open(path))
+
+
+def test_the_same_tree_comes_out_without_loss(run, images, tmp_path):
+    out = tmp_path / "out"
+    done = run(images, out, "--kind", "snow", "--severity", 2)
+    assert done.exit_code == 0, done.output
+    assert "4 images in" in done.stdout
+    assert "Skipped 1 files that are not images." in done.stdout
+    assert "snow, severity 2: 4 images" in done.stderr
+    for name in NAMES:
+        expected = corrupt(pixels(images / name), "snow", 2, image_id=name)
+        assert np.array_equal(pixels((out / name).with_suffix(".png")), expected), name
+
+
+def test_a_list_draws_a_kind_for_each_image_and_writes_it_down(run, images, tmp_path):
+    first, second = tmp_path / "one", tmp_path / "two"
+    assert run(images, first, "--kind", "saod", "--seed", 5).exit_code == 0
+    assert run(images, second, "--kind", "saod", "--seed", 5, "--workers", 2).exit_code == 0
+    rows = list(csv.DictReader((first / "corruptions.csv").read_text().splitlines()))
+    assert [row["image"] for row in rows] == sorted(NAMES)
+    assert {row["kind"] for row in rows} <= set(kinds_of("saod"))
+    for row in rows:
+        image = pixels(images / row["image"])
+        expected = corrupt(image, row["kind"], 3, image_id=row["image"], seed=5)
+        assert np.array_equal(pixels(first / row["file"]), expected)
+        assert np.array_equal(pixels(second / row["file"]), expected)
+
+
+def test_jpeg_of_a_quality_on_request(run, images, tmp_path):
+    assert run(images, tmp_path / "out", "--kind", "fog", "--jpeg", 90).exit_code == 0
+    with Image.open(tmp_path / "out" / "b.jpg") as image:
+        assert image.format == "JPEG"
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_rest_is_done(run, images, tmp_path):
+    (images / "broken.png").write_bytes(b"nothing")
+    done = run(images, tmp_path / "out", "--kind", "fog")
+    assert done.exit_code == 4
+    assert "broken.png cannot be read as an image" in done.stdout
+    assert (tmp_path / "out" / "a.png").is_file()
+    assert "broken" not in (tmp_path / "out" / "corruptions.csv").read_text()
+
+
+@pytest.mark.parametrize("inside", [".", "out", "deep/out", ".."])
+def test_folders_inside_each_other_are_refused(run, images, inside):
+    done = run(images, images / inside, "--kind", "fog")
+    assert "one inside the other" in str(done.exception)
+    assert not list(images.rglob("corruptions.csv"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--kind", "fgo"), "Did you mean fog?"),
+        (("--kind", "fog", "--severity", 6), "Expected a severity from 1 to 5, got 6."),
+        (("--kind", "fog", "--severity", 0), "Expected a severity from 1 to 5, got 0."),
+    ],
+)
+def test_wrong_options_get_a_sentence(run, images, tmp_path, arguments, sentence):
+    done = run(images, tmp_path / "out", *arguments)
+    assert sentence in str(done.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_images_of_one_name_are_refused(run, images, tmp_path):
+    Image.new("RGB", (8, 8)).save(images / "a.png")
+    done = run(images, tmp_path / "out", "--kind", "fog")
+    assert "a.jpg and a.png would both become" in str(done.exception)
+
+
+def test_a_folder_without_images_is_missing_data(run, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "There is no image in" in str(
+        run(tmp_path / "empty", tmp_path / "o", "--kind", "fog").exception
+    )
+    assert "There is no folder" in str(
+        run(tmp_path / "none", tmp_path / "o", "--kind", "fog").exception
+    )
