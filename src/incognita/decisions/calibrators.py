@@ -107,7 +107,9 @@ class Linear(Calibrator):
 
     def _fit(self, confidence: np.ndarray, quality: np.ndarray) -> Parameters | None:
         deviation = confidence - confidence.mean()
-        slope = (deviation @ quality) / (deviation @ deviation)
+        if (spread := deviation @ deviation) == 0:  # of denormal numbers
+            return None
+        slope = (deviation @ quality) / spread
         if slope <= 0 and not self.allow_negative:
             return None
         intercept = quality.mean() - slope * confidence.mean()
