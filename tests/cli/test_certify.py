@@ -30,7 +30,7 @@ TRUTH, DETECTIONS, CLASSES = (
 COMMAND = [sys.executable, "-m", "incognita.cli"]
 RESULT_KEYS = {
     "metric", "convention", "split", "value", "low", "high", "support", "parameters", "reason",
-    "direction",
+    "direction", "units",
 }  # fmt: skip
 
 THRESHOLD_KEYS = {"class", "threshold", "optimal_lrp", "support", "convention", "tau"}
@@ -125,7 +125,7 @@ def test_json_is_all_that_a_real_process_prints(tmp_path):
 
 
 def test_json_has_the_documented_keys(certify):
-    outcome = certify("--classes", CLASSES, resamples=5)
+    outcome = certify("--classes", CLASSES, resamples=5)  # too few for intervals
     for result in outcome.document["results"]:
         assert set(result) == RESULT_KEYS
         assert result["direction"] in ("higher is better", "lower is better")
@@ -135,7 +135,11 @@ def test_json_has_the_documented_keys(certify):
         assert set(each) == THRESHOLD_KEYS
     names = [each["class"] for each in outcome.document["thresholds"]]
     assert names == ["person", "bicycle", "car", "bus", "dog"]
-    assert outcome.document["notes"] == []
+    notes = outcome.document["notes"]
+    assert [note.split(":")[0] for note in notes] == [
+        "There are no intervals",
+        "n= behind a number",
+    ]
 
 
 def test_inputs_trace_a_number_to_its_files(certify):
@@ -149,6 +153,7 @@ def test_inputs_trace_a_number_to_its_files(certify):
         "known": None,
         "tau": None,
         "score_threshold": None,
+        "wi_recall": 0.8,
         "resamples": 0,
         "seed": 0,
     }
@@ -183,7 +188,7 @@ def test_a_split_without_images_shows_dashes_and_one_of_a_single_image_no_interv
     outcome = call("certify", *files, write(tmp_path / "dets.json", seen), "--resamples", 10)
     assert outcome.code == 0
     row = next(line for line in outcome.out.splitlines() if line.strip().startswith("AP ↑"))
-    assert row.split()[2:6] == ["coco", "100.0", "100.0", "-"]
+    assert row.split()[2:8] == ["coco", "100.0", "n=1", "100.0", "n=1", "-"]
     assert "[" not in row
 
 
@@ -197,9 +202,9 @@ def test_a_table_shows_notes_and_names_as_they_are(call, tmp_path):
     outcome = call("certify", *files, write(tmp_path / "dets.json", []), "--resamples", 0)
     assert outcome.code == 0
     notes = [line for line in outcome.out.splitlines() if line.startswith("note: ")]
-    assert len(notes) == 3
+    assert len(notes) == 4
     assert notes[0].startswith("note: There are no detections:")
-    assert notes[-1] == "note: Known classes without objects: bus [/old] (1 in total)."
+    assert notes[-2] == "note: Known classes without objects: bus [/old] (1 in total)."
     assert outcome.out.count("bus [/old]") == 2
 
 
@@ -311,7 +316,7 @@ def test_a_class_map_gives_superclasses_and_sets_classes_aside(certify_wildlife,
     full = certify_wildlife("--classes", write(tmp_path / "full.toml", text))
     assert superclass_ap(full) == 1.0
     assert full.result("unknown_precision")["value"] is None
-    assert "1 detections of ignored classes were left out." in full.document["notes"]
+    assert "1 detection of ignored classes was left out." in full.document["notes"]
 
 
 def test_tau_is_the_iou_of_lrp_and_calibration(certify):

@@ -29,6 +29,15 @@ def interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def ignore_lost_interrupt(lost: "sys.UnraisableHookArgs") -> None:
+    """Handle an error that cannot be raised: of an interrupt that hits compiled code, say nothing.
+
+    It is kept in `interrupts` and ends the program at the next step.
+    """
+    if not (interrupts and issubclass(lost.exc_type, KeyboardInterrupt)):
+        sys.__unraisablehook__(lost)
+
+
 def stop_if_interrupted() -> None:
     """Stop between two steps if an interrupt was lost inside compiled code."""
     if interrupts:

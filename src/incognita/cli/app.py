@@ -62,6 +62,7 @@ def main() -> None:
     """Run a command; an expected error is one sentence and an exit code, not a traceback."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, terminal.interrupt)
+    sys.unraisablehook = terminal.ignore_lost_interrupt
     _repair_streams()
     try:
         sys.exit(app(standalone_mode=False))

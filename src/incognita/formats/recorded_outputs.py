@@ -29,7 +29,6 @@ from incognita.containers.dataset import BoxDataset
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.files import load_json, opened, replacing
 from incognita.formats.coco_annotations import CocoTruth
-from incognita.formats.coco_results import load_detections, sidecar_widths
 from incognita.shapes import Float, Int, Shaped
 
 SUFFIXES = (".npz", ".safetensors", ".parquet")
@@ -474,9 +473,9 @@ class RecordedBoxes:
     @property
     def widths(self) -> dict[str, int]:
         """The number of columns of logits and features, where the sidecar has them."""
-        if self.sidecar is None:
-            return {}
-        return sidecar_widths(self.sidecar)
+        from incognita.formats.coco_results import sidecar_widths  # waits for a compiler
+
+        return {} if self.sidecar is None else sidecar_widths(self.sidecar)
 
     def load(self, index: int) -> Shaped[np.ndarray, "height width 3"]:
         return self.images.load(index)
@@ -501,6 +500,8 @@ class RecordedBoxes:
 
     def detections(self) -> Detections:
         """Load the boxes of known classes on these images, with what the sidecar holds."""
+        from incognita.formats.coco_results import load_detections  # waits for a compiler
+
         found = load_detections(self.path, self._every_image(), sidecar=self.sidecar)
         known = self.numbering.known
         is_here = np.isin(found.image_ids, self.record_ids)[found.image_index]
