@@ -435,7 +435,7 @@ def test_heads_that_no_known_box_comes_from_are_named_in_the_record(tmp_path):
     assert note.startswith("KNN: Head 1 could not be fitted to 0 known rows: ")
     assert found.families == {"msp": "output-based", "knn(k=3)": "feature-space"}
     assert note in found.notes
-    assert found.get("msp").notes == ()
+    assert not any("Head" in note for note in found.get("msp").notes)
     again = incognita.evaluate(detector, benchmark, "msp, knn(k=3)", **places)
     assert again.notes == found.notes
 
@@ -465,7 +465,7 @@ def test_a_search_over_several_heads_tries_nothing_says_so_and_is_stored(tmp_pat
     places = {"n_resamples": 0, "out": tmp_path, "search": True}
     found = incognita.evaluate(detector, benchmark, "msp, react", **places)
     assert sorted(found.methods) == ["msp", "react"]
-    (note,) = found.get("react").notes
+    (note,) = [note for note in found.get("react").notes if "searched" in note]
     assert note.endswith("its parameters are not searched")
     again = incognita.evaluate(detector, benchmark, "msp, react", **places)
     assert again.metadata["passes"]["images"] == 0

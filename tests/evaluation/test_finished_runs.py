@@ -160,6 +160,10 @@ def test_what_cannot_be_scored_again_is_a_sentence(run, stored, tmp_path):
         rescore(out, "gen")
     (path,) = find_runs(out)
     record = json.loads(path.read_text())
+    for key in record["scoring"]:
+        path.write_text(json.dumps(record | {"scoring": record["scoring"] | {key: 3}}))
+        with pytest.raises((InvalidDataError, MissingDataError)):
+            rescore(out, "gen")
     path.write_text(json.dumps({k: v for k, v in record.items() if k != "scoring"}))
     with pytest.raises(MissingDataError, match="earlier version"):
         rescore(out, "gen")

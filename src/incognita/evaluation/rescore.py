@@ -135,16 +135,16 @@ class StoredRun:
                 f"There is no output store {store.root}. Name the one of this run with --store, or "
                 f"{_AGAIN}."
             )
-        settings = Settings(facts["batch_size"], facts.get("precision", "float32"))
         try:
+            settings = Settings(facts["batch_size"], facts.get("precision", "float32"))
             heads = load_arrays(path.with_suffix(".npz"))
             models = _models(scoring["models"], heads)
             benchmark = _benchmark(scoring, facts, _Sets(models[0], settings, store))
-        except (KeyError, TypeError, ValueError) as error:
+            notes = tuple(scoring["model_notes"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, InvalidDataError):
                 raise
             raise InvalidDataError(f"{path} is not the record of a run ({error}).") from error
-        notes = tuple(scoring["model_notes"])
         run = cls(facts, benchmark, models, heads, store, settings, notes)
         run._check_tested()
         return run
