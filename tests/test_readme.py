@@ -204,6 +204,12 @@ def test_the_python_of_the_page_on_outputs_runs(folder):
     assert set(names["report"].ranking()) == {"msp", "knn", "vim"}
 
 
+def test_the_python_of_the_page_on_self_aware_detection_runs(folder):
+    names = run_page("docs/self-aware.md")
+    assert 0 < names["output"].accepted.mean() <= 1
+    assert len(names["output"].detections) < len(names["found"])
+
+
 def test_no_page_with_python_is_left_out():
     tested = {
         name
@@ -224,7 +230,7 @@ def commands() -> list[str]:
 
 def help_of(words: list[str]) -> str:
     """Return the help of the command that a line begins with."""
-    n = 2 if words[0] in ("build", "data", "store") else 1
+    n = 2 if words[0] in ("build", "data", "selfaware", "store") else 1
     outcome = CliRunner().invoke(app, [*words[:n], "--help"], env={"COLUMNS": "200"})
     assert outcome.exit_code == 0, words
     return outcome.output
@@ -241,6 +247,7 @@ def test_every_command_exists_with_its_options(line):
 def test_every_option_in_the_tables_exists():
     described = set(re.findall(r"`(--[a-z-]+)", EVERYTHING))
     helps = [help_of([command]) for command in ("certify", "run", "corrupt")]
+    helps += [help_of(["selfaware", command]) for command in ("fit", "apply", "evaluate")]
     assert described
     assert {option for option in described if not any(option in text for text in helps)} == set()
 

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from incognita.containers.classes import Role as Role
     from incognita.containers.outputs import ClassifierOutputs as ClassifierOutputs
     from incognita.containers.outputs import Head as Head
+    from incognita.decisions.self_aware import SelfAware as SelfAware
     from incognita.evaluation.certify import certify as certify
     from incognita.evaluation.evaluate import BoxOptions as BoxOptions
     from incognita.evaluation.evaluate import evaluate as evaluate
     from incognita.evaluation.rescore import rescore as rescore
+    from incognita.evaluation.self_aware import evaluate_self_aware as evaluate_self_aware
     from incognita.extraction.extract import detect as detect
     from incognita.formats import load_coco as load_coco
     from incognita.methods import list_methods as list_methods
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from incognita.models.preprocessing import Preprocessing as Preprocessing
     from incognita.results.certificate import Certificate as Certificate
     from incognita.results.evaluation import Evaluation as Evaluation
+    from incognita.results.self_aware import SelfAwareReport as SelfAwareReport
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -41,9 +44,11 @@ __getattr__, __dir__, __all__ = attach(
         ".containers.boxes": ["BoxTruth", "Detections"],
         ".containers.classes": ["Classes", "Role"],
         ".containers.outputs": ["ClassifierOutputs", "Head"],
+        ".decisions.self_aware": ["SelfAware"],
         ".evaluation.certify": ["certify"],
         ".evaluation.evaluate": ["BoxOptions", "evaluate"],
         ".evaluation.rescore": ["rescore"],
+        ".evaluation.self_aware": ["evaluate_self_aware"],
         ".extraction.extract": ["detect"],
         ".formats": ["load_coco"],
         ".methods": ["list_methods", "load_method"],
@@ -53,6 +58,7 @@ __getattr__, __dir__, __all__ = attach(
         ".models.preprocessing": ["Preprocessing"],
         ".results.certificate": ["Certificate"],
         ".results.evaluation": ["Evaluation"],
+        ".results.self_aware": ["SelfAwareReport"],
     },
 )
 __all__ += ["__version__"]

@@ -40,7 +40,7 @@ class FromConfidence(BoxUncertainty):
 
 
 @dataclass(frozen=True)
-class Entropy(BoxUncertainty):
+class ClassEntropy(BoxUncertainty):
     r"""The entropy of the predicted classes, equation A.6.
 
     Over K + 1 columns where there is a background logit, else over the softmax of K logits, which
@@ -97,7 +97,7 @@ class DempsterShafer(BoxUncertainty):
 
 
 @dataclass(frozen=True)
-class Determinant(BoxUncertainty):
+class CovarianceDeterminant(BoxUncertainty):
     """The determinant of the predicted covariance, equation A.10."""
 
     name: ClassVar[str] = "determinant"
@@ -107,7 +107,7 @@ class Determinant(BoxUncertainty):
 
 
 @dataclass(frozen=True)
-class Trace(BoxUncertainty):
+class CovarianceTrace(BoxUncertainty):
     """The trace of the predicted covariance, equation A.11."""
 
     name: ClassVar[str] = "trace"
@@ -134,7 +134,7 @@ class Balanced(BoxUncertainty):
     name: ClassVar[str] = "balanced"
 
     def of(self, detections: Detections) -> Float64[np.ndarray, "boxes"]:
-        return np.asarray(4 * Entropy().of(detections) + GaussianEntropy().of(detections))
+        return np.asarray(4 * ClassEntropy().of(detections) + GaussianEntropy().of(detections))
 
 
 @dataclass(frozen=True)
@@ -155,14 +155,14 @@ class Normalized(BoxUncertainty):
             raise InvalidDataError(
                 "normalized needs validation detections for its range, got none."
             )
-        parts = Entropy().of(detections), GaussianEntropy().of(detections)
+        parts = ClassEntropy().of(detections), GaussianEntropy().of(detections)
         ranges = [(float(part.min()), float(part.max())) for part in parts]
         return replace(self, classes=ranges[0], coordinates=ranges[1])
 
     def of(self, detections: Detections) -> Float64[np.ndarray, "boxes"]:
         if self.classes is None or self.coordinates is None:
             raise InvalidDataError("normalized has no range yet. Fit it on validation detections.")
-        classes, coordinates = Entropy().of(detections), GaussianEntropy().of(detections)
+        classes, coordinates = ClassEntropy().of(detections), GaussianEntropy().of(detections)
         parts = _scaled(classes, self.classes), _scaled(coordinates, self.coordinates)
         return np.asarray(parts[0] + parts[1])
 

@@ -181,7 +181,7 @@ class Isotonic(Calibrator):
 
 
 @dataclass(frozen=True)
-class Platt(Calibrator):
+class PlattScaling(Calibrator):
     """Platt scaling: logistic regression of the quality on the logit of the confidence.
 
     The quality counts as the share of a positive answer, so that the cross-entropy is smallest.
@@ -210,11 +210,11 @@ class Platt(Calibrator):
 
 
 @dataclass(frozen=True)
-class Temperature(Platt):
+class TemperatureScaling(PlattScaling):
     """Temperature scaling: the logit of the confidence divided by one number (Guo et al., 2017).
 
     >>> p, q = np.array([0.9, 0.9, 0.1, 0.1]), np.array([1.0, 0.5, 0.0, 0.5])
-    >>> Temperature().apply(Temperature().fit(p, q), np.array([0.5, 0.9])).round(2).tolist()
+    >>> TemperatureScaling().apply(TemperatureScaling().fit(p, q), np.array([0.5, 0.9])).round(2).tolist()
     [0.5, 0.75]
     """
 

@@ -1,7 +1,7 @@
 """Builds policies from text: for tau, for t* (kept apart), calibrators, box uncertainties."""
 
 from dataclasses import MISSING, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from incognita.calls import Call, check_types, parse_call
 from incognita.decisions import (
@@ -13,6 +13,10 @@ from incognita.decisions import (
 from incognita.decisions.thresholds import ConfidencePolicy, Policy, ScorePolicy
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.registry import Registry
+
+if TYPE_CHECKING:
+    from incognita.decisions.box_uncertainty import BoxUncertainty
+    from incognita.decisions.calibrators import Calibrator
 
 
 @dataclass(frozen=True)
@@ -63,22 +67,24 @@ def confidence_policy(policy: str | int | float | Policy) -> ConfidencePolicy:
     return parsed
 
 
-def calibrator_of(calibrator: str | Policy) -> Any:
+def calibrator_of(calibrator: "str | Calibrator") -> "Calibrator":
     """Return the calibrator that a text describes.
 
     >>> calibrator_of("histogram(n_bins=10)")
     Histogram(n_bins=10)
     """
-    return _named(calibrator, CALIBRATORS, "histogram(n_bins=10)")
+    found: Calibrator = _named(calibrator, CALIBRATORS, "histogram(n_bins=10)")
+    return found
 
 
-def uncertainty_of(uncertainty: str | Policy) -> Any:
+def uncertainty_of(uncertainty: "str | BoxUncertainty") -> "BoxUncertainty":
     """Return the uncertainty of a box that a text describes.
 
     >>> uncertainty_of("dempster-shafer")
     DempsterShafer()
     """
-    return _named(uncertainty, BOX_UNCERTAINTIES, "entropy")
+    found: BoxUncertainty = _named(uncertainty, BOX_UNCERTAINTIES, "entropy")
+    return found
 
 
 def _named(policy: Any, registry: Registry, example: str) -> Any:
