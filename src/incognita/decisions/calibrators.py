@@ -8,6 +8,7 @@ inside it.
 Fitted calibrators are plain arrays: they are saved without code and applied with NumPy alone.
 """
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -199,14 +200,17 @@ class PlattScaling(Calibrator):
         # hardly regularized: separable answers would have no optimum else
         curve = sklearn.LogisticRegression(
             C=1e6, solver="newton-cholesky", fit_intercept=self.has_intercept
-        ).fit(logits, answers, np.concatenate([quality, 1 - quality]))
+        )
+        with warnings.catch_warnings():  # of steps that are too small to matter, where it is steep
+            warnings.simplefilter("ignore")
+            curve.fit(logits, answers, np.concatenate([quality, 1 - quality]))
         if curve.coef_[0, 0] <= 0:
             return None
         return {"slope": curve.coef_[0], "intercept": np.broadcast_to(curve.intercept_, 1).copy()}
 
     def _apply(self, parameters: Parameters, confidence: np.ndarray) -> np.ndarray:
         logits = parameters["slope"] * _logit(confidence) + parameters["intercept"]
-        return np.asarray(1 / (1 + np.exp(-logits)))
+        return np.asarray((1 + np.tanh(logits / 2)) / 2)  # the logistic function, without overflow
 
 
 @dataclass(frozen=True)
@@ -214,7 +218,8 @@ class TemperatureScaling(PlattScaling):
     """Temperature scaling: the logit of the confidence divided by one number (Guo et al., 2017).
 
     >>> p, q = np.array([0.9, 0.9, 0.1, 0.1]), np.array([1.0, 0.5, 0.0, 0.5])
-    >>> TemperatureScaling().apply(TemperatureScaling().fit(p, q), np.array([0.5, 0.9])).round(2).tolist()
+    >>> scaling = TemperatureScaling()
+    >>> scaling.apply(scaling.fit(p, q), np.array([0.5, 0.9])).round(2).tolist()
     [0.5, 0.75]
     """
 
