@@ -134,12 +134,12 @@ def test_no_object_is_found_twice_and_no_detection_is_lost(convention, seed):
         assert len(tps) == len(set(tps)) <= result.n_truth
         scores = [each.score for each in result.ranked]
         assert scores == sorted(scores, reverse=True)
-        places = {
-            i
-            for i, d in enumerate(scene.detections)
-            if label in (None, d.label) and (convention != "fmiyc" or d.image in annotated)
-        }
+        places = {i for i, d in enumerate(scene.detections) if label in (None, d.label)}
         assert {each.place for each in result.ranked} == places
+        if convention == "fmiyc":
+            status = {each.place: each.status for each in result.ranked}
+            unseen = {i for i in places if scene.detections[i].image not in annotated}
+            assert all(status[i] == "ignored" for i in unseen)
 
 
 # --- conventions by hand --------------------------------------------------------------------------

@@ -563,7 +563,7 @@ def logits_from_confidence(
 ) -> Float[np.ndarray, "boxes classes"]:
     """Return logits whose softmax is the confidence at the class of a box, and even elsewhere.
 
-    >>> logits = logits_from_confidence(np.array([1]), np.array([0.8]), 3)
+    >>> logits = logits_from_confidence(np.array([1]), np.array([0.8]), 3).astype(np.float64)
     >>> (np.exp(logits) / np.exp(logits).sum()).round(6).tolist()
     [[0.1, 0.8, 0.1]]
     """
