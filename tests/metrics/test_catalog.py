@@ -167,7 +167,8 @@ def column_values(score: np.ndarray) -> dict[str, float]:
     is_unknown = np.arange(10) >= 5
     is_correct = np.arange(10) < 5
     confidence = 1 - score
-    ba = balanced_accuracy(score[:5], score[5:], threshold=0.5).value
+    balanced = balanced_accuracy(score[:5], score[5:], threshold=0.5)
+    ba = balanced.value
     error = ece(confidence, is_correct)
     quality = in_distribution_quality(error, error)
     ranked = ranking_metrics(score, is_unknown)
@@ -181,6 +182,8 @@ def column_values(score: np.ndarray) -> dict[str, float]:
         "ece": error,
         "brier_score": brier_score(confidence, is_correct),
         "balanced_accuracy": ba,
+        "known_accepted": balanced.true_positive_rate,
+        "unknown_rejected": balanced.true_negative_rate,
         "in_distribution_quality": quality,
         "detection_awareness_quality": detection_awareness_quality(ba, quality, quality),
     }  # fmt: skip
