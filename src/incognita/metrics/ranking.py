@@ -359,8 +359,8 @@ _FEW = 1 << 15
 def _sort(score: Float[np.ndarray, "rows"]) -> None:
     """Sort in place.
 
-    Many scores are sorted by polars, as integers in the same order: that takes about as long on
-    every CPU, while NumPy's sort for AVX-512 is slow on some (Zen 4).
+    Many scores are sorted by polars, as integers in the same order: NumPy's sort for AVX-512 is
+    slow on some CPUs (Zen 4).
     """
     if len(score) < _FEW:
         score.sort()
