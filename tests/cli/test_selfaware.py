@@ -121,6 +121,38 @@ def test_a_set_without_its_parts_is_refused(folder, option, value) -> None:
             option, value)  # fmt: skip
 
 
+@pytest.mark.parametrize("out", ["val.json", "val-dets.json", "painted-dets.json"])
+def test_no_input_of_fit_is_overwritten(folder, out) -> None:
+    before = (folder / out).read_bytes()
+    with pytest.raises(InvalidDataError, match="is one of the inputs"):
+        run("fit", "--truth", "val.json", "--detections", "val-dets.json", "--known", KNOWN,
+            "--pseudo-unknown", "painted-dets.json", "--out", out)  # fmt: skip
+    assert (folder / out).read_bytes() == before
+
+
+@pytest.mark.parametrize("out", ["rules.json", "test.json", "test-dets.json"])
+@pytest.mark.parametrize("option", ["--out", "--decisions"])
+def test_no_input_of_apply_is_overwritten(folder, option, out) -> None:
+    fit()
+    before = (folder / out).read_bytes()
+    options = {"--out": "calibrated.json"} | {option: out}
+    with pytest.raises(InvalidDataError, match="is one of the inputs"):
+        run("apply", "rules.json", "--truth", "test.json", "--detections", "test-dets.json",
+            *(word for pair in options.items() for word in pair))  # fmt: skip
+    assert (folder / out).read_bytes() == before
+
+
+@pytest.mark.parametrize("out", ["rules.json", "test.json", "c1-dets.json", "other.json"])
+def test_no_input_of_evaluate_is_overwritten(folder, out) -> None:
+    fit()
+    before = (folder / out).read_bytes()
+    with pytest.raises(InvalidDataError, match="is one of the inputs"):
+        run("evaluate", "rules.json", "--truth", "test.json", "--detections", "test-dets.json",
+            "--shifted", "1=c1-dets.json", "--unknown", "other=other.json,other-dets.json",
+            "--out", out)  # fmt: skip
+    assert (folder / out).read_bytes() == before
+
+
 def test_missing_files_are_named(folder) -> None:
     with pytest.raises(MissingDataError, match=r"nowhere\.json"):
         run("evaluate", "nowhere.json", "--truth", "test.json", "--detections", "x.json")

@@ -202,6 +202,13 @@ def test_validation_without_objects_is_refused() -> None:
         SelfAware.fit(found, truth, found)
 
 
+def test_validation_without_any_box_is_refused() -> None:
+    found, truth = toy([0.9, 0.8])
+    nothing = Detections.empty(found.image_ids, found.classes)
+    with pytest.raises(InvalidDataError, match="None of the 2 validation images with objects"):
+        SelfAware.fit(nothing, truth, found)
+
+
 def test_a_class_never_detected_keeps_nothing_and_stays_as_it_is() -> None:
     found, truth = toy([0.9, 0.8])
     fitted = SelfAware.fit(found, truth, replace(found, confidence=[0.1, 0.2]))

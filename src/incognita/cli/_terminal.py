@@ -5,12 +5,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from os.path import realpath
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from incognita.cli._log import OnProgress, OnStep, logged
-from incognita.errors import count, printable
+from incognita.errors import InvalidDataError, count, printable
 
 CRITERION_FAILED, WRONG_USAGE, DATA_MISSING, IN_PART = 1, 2, 3, 4
 BY_SIGNAL = 128  # plus the number of the signal: 130 for Ctrl-C, 143 for SIGTERM
@@ -151,3 +152,20 @@ class _Log:
         else:
             return
         self.last = now
+
+
+def names_in(text: str | None) -> list[str] | None:
+    """Return the names of an option, which are separated by commas.
+
+    >>> names_in("car, bus"), names_in(None)
+    (['car', 'bus'], None)
+    """
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def refuse_overwriting(out: Path | None, *inputs: Path | None) -> None:
+    """Raise if the output is one of the inputs, which would be lost."""
+    for path in inputs:
+        # realpath, because resolve() raises where links go in a circle
+        if out is not None and path is not None and realpath(out) == realpath(path):
+            raise InvalidDataError(f"--out {out} is one of the inputs. Choose another file.")

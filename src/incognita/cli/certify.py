@@ -8,7 +8,7 @@ import typer
 
 from incognita.cli._log import LogFile, log_report
 from incognita.cli._options_file import OptionsFile
-from incognita.cli._terminal import progress_on_stderr
+from incognita.cli._terminal import names_in, progress_on_stderr, refuse_overwriting
 from incognita.results.export import FORMATS
 
 if TYPE_CHECKING:
@@ -89,12 +89,11 @@ def certify_command(
     from incognita.results.export import as_json_text
 
     refuse_overwriting(out, truth, detections, classes)
-    names = None if known is None else [name.strip() for name in known.split(",") if name.strip()]
     with progress_on_stderr(n_steps=N_STEPS, first="reading", log=log) as (on_step, _):
         certificate = certify(
             truth,
             detections,
-            known=names,
+            known=names_in(known),
             classes=classes,
             tau=tau,
             score_threshold=score_threshold,
@@ -122,14 +121,3 @@ def show(certificate: "Certificate", *, wide: bool = False) -> None:
     console.print(threshold_table(certificate.thresholds, width=console.width))
     if certificate.reliability:
         console.print(reliability_table(certificate.reliability, width=console.width))
-
-
-def refuse_overwriting(out: Path | None, *inputs: Path | None) -> None:
-    """Raise if the output is one of the inputs, which would be lost."""
-    from os.path import realpath  # resolve() raises where links go in a circle
-
-    from incognita.errors import InvalidDataError
-
-    for path in inputs:
-        if out is not None and path is not None and realpath(out) == realpath(path):
-            raise InvalidDataError(f"--out {out} is one of the inputs. Choose another file.")

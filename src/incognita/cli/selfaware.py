@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from incognita.cli._terminal import progress_on_stderr
+from incognita.cli._terminal import names_in, progress_on_stderr, refuse_overwriting
+from incognita.cli.certify import AsJson, FoundPath, Known, Resamples, Seed, Truth
+from incognita.cli.certify import Out as ReportOut
 
 if TYPE_CHECKING:
-    from incognita.formats.coco_annotations import CocoTruth
+    from incognita.containers.boxes import Detections
+    from incognita.decisions import SelfAware, SelfAwareOutput
 
 selfaware_app = typer.Typer(
     help="Reject scenes a detector does not understand, and calibrate its boxes.",
@@ -18,12 +21,6 @@ selfaware_app = typer.Typer(
 )
 
 Rules = Annotated[Path, typer.Argument(help="Rules that `selfaware fit` wrote (.json).")]
-Truth = Annotated[Path, typer.Option(help="COCO annotation file of the images.")]
-Found = Annotated[Path, typer.Option(help="COCO results file: all boxes of the detector.")]
-Known = Annotated[
-    str | None,
-    typer.Option(help="Known classes, separated by commas; every other category is unknown."),
-]
 Pseudo = Annotated[
     Path | None,
     typer.Option(help="COCO results file of the same images with painted-over objects."),
@@ -64,17 +61,12 @@ Unknown = Annotated[
     typer.Option(help="NAME=images.json,dets.json, images without known objects; repeat."),
 ]
 Convention = Annotated[str, typer.Option(help="paper, or saod for the public code's edge cases.")]
-Resamples = Annotated[
-    int, typer.Option(min=0, max=10_000, help="Bootstrap replicates; 0 for no intervals.")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 @selfaware_app.command("fit")
 def fit_command(
     truth: Truth,
-    detections: Found,
+    detections: FoundPath,
     out: Out,
     pseudo_unknown: Pseudo = None,
     known: Known = None,
@@ -91,10 +83,14 @@ def fit_command(
     --pseudo-unknown painted-dets.json --out rules.json
     """
     from incognita.decisions import SelfAware, SelfAwareSettings, save_self_aware
+    from incognita.formats.coco_annotations import load_truth
     from incognita.formats.coco_results import load_detections
 
+    arrays = out.with_suffix(".safetensors")
+    for written in (out, arrays):
+        refuse_overwriting(written, truth, detections, pseudo_unknown, sidecar, pseudo_sidecar)
     with progress_on_stderr(first="reading") as (on_step, _):
-        annotated = _load_truth(truth, known)
+        annotated = load_truth(truth, known=names_in(known))
         found = load_detections(detections, annotated, sidecar=sidecar)
         painted = None
         if pseudo_unknown is not None:
@@ -115,7 +111,7 @@ def fit_command(
 def apply_command(
     rules: Rules,
     truth: Truth,
-    detections: Found,
+    detections: FoundPath,
     out: Out,
     known: Known = None,
     sidecar: Sidecar = None,
@@ -128,10 +124,13 @@ def apply_command(
     """
     from incognita.decisions import load_self_aware
     from incognita.files import replacing_text
+    from incognita.formats.coco_annotations import load_truth
     from incognita.formats.coco_results import load_detections, save_detections
 
+    for written in (out, decisions):
+        refuse_overwriting(written, rules, truth, detections, sidecar)
     fitted = load_self_aware(rules)
-    annotated = _load_truth(truth, known or ",".join(fitted.known_names))
+    annotated = load_truth(truth, known=names_in(known) or fitted.known_names)
     output = fitted.apply(load_detections(detections, annotated, sidecar=sidecar))
     bare = _without_columns(output.detections)
     save_detections(bare, out, categories=annotated.categories)
@@ -148,7 +147,7 @@ def apply_command(
 def evaluate_command(
     rules: Rules,
     truth: Truth,
-    detections: Found,
+    detections: FoundPath,
     shifted: Shifted = None,
     free: Free = None,
     unknown: Unknown = None,
@@ -157,7 +156,7 @@ def evaluate_command(
     resamples: Resamples = 200,
     seed: Seed = 0,
     as_json: AsJson = False,
-    out: Annotated[Path | None, typer.Option(help="Also save the results to this file.")] = None,
+    out: ReportOut = None,
 ) -> None:
     """Measure DAQ and all it is made of.
 
@@ -167,19 +166,24 @@ def evaluate_command(
     """
     from incognita.decisions import load_self_aware
     from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest, evaluate_self_aware
+    from incognita.formats.coco_annotations import load_truth
     from incognita.formats.coco_results import load_detections
     from incognita.results.export import as_json_text
 
+    changed_files = _named_paths("--shifted", shifted or [], 1)
+    unknown_files = _named_paths("--unknown", unknown or [], 2)
+    named = [path for paths in (*changed_files.values(), *unknown_files.values()) for path in paths]
+    refuse_overwriting(out, rules, truth, detections, *named)
     fitted = load_self_aware(rules)
     with progress_on_stderr(first="reading", log_steps=True) as (on_step, _):
-        annotated = _load_truth(truth, known or ",".join(fitted.known_names))
+        annotated = load_truth(truth, known=names_in(known) or fitted.known_names)
         changed = {
             name: AnnotatedSet(load_detections(path, annotated), annotated.boxes)
-            for name, (path,) in _named_paths("--shifted", shifted or [], 1).items()
+            for name, (path,) in changed_files.items()
         }
         others = {
             name: load_detections(found, annotated.for_images_of(images))
-            for name, (images, found) in _named_paths("--unknown", unknown or [], 2).items()
+            for name, (images, found) in unknown_files.items()
         }
         test = SelfAwareTest(
             AnnotatedSet(load_detections(detections, annotated), annotated.boxes),
@@ -194,13 +198,6 @@ def evaluate_command(
     if out is not None:
         report.save(out)
     sys.stdout.write(as_json_text(report) if as_json else str(report))
-
-
-def _load_truth(path: Path, known: str | None) -> "CocoTruth":
-    from incognita.formats.coco_annotations import load_truth
-
-    names = None if known is None else [name.strip() for name in known.split(",") if name.strip()]
-    return load_truth(path, known=names)
 
 
 def _named_paths(option: str, given: list[str], n: int) -> dict[str, list[Path]]:
@@ -220,13 +217,21 @@ def _named_paths(option: str, given: list[str], n: int) -> dict[str, list[Path]]
     return found
 
 
-def _without_columns(detections: Any) -> Any:
+def _without_columns(detections: "Detections") -> "Detections":
     from dataclasses import replace
 
-    return replace(detections, logits=None, features=None, background=None, covariance=None)
+    return replace(
+        detections,
+        logits=None,
+        features=None,
+        background=None,
+        covariance=None,
+        source_index=None,
+        head_index=None,
+    )
 
 
-def _decisions(output: Any) -> list[dict[str, Any]]:
+def _decisions(output: "SelfAwareOutput") -> list[dict[str, Any]]:
     columns = zip(
         output.detections.image_ids.tolist(),
         output.accepted.tolist(),
@@ -239,7 +244,7 @@ def _decisions(output: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _show_rules(fitted: Any, out: Path) -> None:
+def _show_rules(fitted: "SelfAware", out: Path) -> None:
     counts = fitted.calibrators.counts()
     u = fitted.image_threshold
     accepted = u.metadata.get("known_accepted")

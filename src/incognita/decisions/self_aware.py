@@ -191,10 +191,11 @@ def save_self_aware(fitted: SelfAware, path: str | PathLike[str]) -> None:
     arrays = {"confidence_threshold": fitted.confidence_threshold.per_class}
     for k, calibrator in enumerate(fitted.calibrators.per_class):
         arrays |= {f"calibrator.{k}.{name}": a for name, a in calibrator.parameters.items()}
-    with replacing(path.with_suffix(".safetensors")) as unfinished:
-        save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, unfinished)
     with replacing_text(path) as file:
         json.dump(_describe(fitted), file, indent=1)
+        # before the JSON takes its place, so that both do or neither
+        with replacing(path.with_suffix(".safetensors")) as unfinished:
+            save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, unfinished)
 
 
 def load_self_aware(path: str | PathLike[str]) -> SelfAware:
@@ -332,6 +333,11 @@ def _fit_image_threshold(
             f"annotated images."
         )
     known = _of_images(detections, *how)[has_objects]
+    if (known == _WITHOUT_BOXES).all():
+        raise InvalidDataError(
+            f"None of the {len(known)} validation images with objects has a box. Pass all boxes of "
+            f"the detector on them."
+        )
     unknown = None if pseudo_unknown is None else _of_images(pseudo_unknown, *how)
     threshold = score_policy(settings.image_threshold).fit(known, unknown)
     if threshold.value == _WITHOUT_BOXES:
