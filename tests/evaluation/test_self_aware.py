@@ -132,6 +132,42 @@ def test_intervals_contain_their_values() -> None:
     assert again.get("detection_awareness_quality").low == daq.low
 
 
+def test_few_images_or_replicates_give_no_interval() -> None:
+    problem = Problem(0)
+    few = problem.test.unknown["a"]
+    ids = few.image_ids[:3]
+    few = few[np.isin(few.image_index, np.arange(3))].for_images(ids)
+    test = replace(problem.test, unknown={"a": few})
+    report = evaluate_self_aware(problem.fitted, test, n_resamples=200)
+    for metric, split in (
+        ("balanced_accuracy", "unknown"),
+        ("unknown_rejected", "unknown"),
+        ("auroc", "unknown/a"),
+        ("detection_awareness_quality", "all"),
+    ):
+        result = report.get(metric, split)
+        assert math.isnan(result.low), metric
+        assert result.units == 3
+    assert not math.isnan(report.get("known_accepted", "unknown").low)
+    assert "n=3" in str(report)
+    assert any("n= behind a number" in note for note in report.notes)
+    rough = evaluate_self_aware(problem.fitted, problem.test, n_resamples=20)
+    assert any("intervals are rough" in note for note in rough.notes)
+
+
+def test_the_public_code_has_its_own_balanced_accuracy_without_an_interval() -> None:
+    problem = Problem(0)
+    report = evaluate_self_aware(problem.fitted, problem.test, convention="saod", n_resamples=20)
+    known = oracle.uncertainties(problem.known)
+    unknown = [u for s in problem.unknown.values() for u in oracle.uncertainties(s)]
+    expected = awareness.balanced_accuracy_saod(known, unknown, problem.rules.u)
+    result = report.get("balanced_accuracy", "unknown")
+    assert result.value == pytest.approx(expected)
+    assert math.isnan(result.low)
+    assert math.isnan(report.get("detection_awareness_quality").low)
+    assert not math.isnan(report.get("lrp", "known").low)
+
+
 def test_a_report_prints_what_it_holds() -> None:
     problem = Problem(0)
     report = evaluate_self_aware(problem.fitted, problem.test, n_resamples=0)

@@ -60,7 +60,9 @@ Unknown = Annotated[
     list[str] | None,
     typer.Option(help="NAME=images.json,dets.json, images without known objects; repeat."),
 ]
-Convention = Annotated[str, typer.Option(help="paper, or saod for the public code's edge cases.")]
+Convention = Annotated[
+    str, typer.Option(help="paper, or saod: BA and LaECE as the public code computes them.")
+]
 
 
 @selfaware_app.command("fit")

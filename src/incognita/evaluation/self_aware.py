@@ -7,7 +7,7 @@ rejected: only accepted ones are measured. Unknown images must be rejected.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from incognita.metrics.measure import MetricValue, bootstrap_weights
 from incognita.metrics.ranking import ranking_replicates
 from incognita.metrics.self_awareness import balanced_accuracy_saod
 from incognita.metrics.suite import MatchTables
-from incognita.results.result import Result, Split
+from incognita.results.result import Result, Split, interval_notes
 from incognita.results.self_aware import SelfAwareReport
 from incognita.shapes import Float
 
@@ -80,14 +80,16 @@ def evaluate_self_aware(
     Args:
         fitted: The rules.
         test: The test images.
-        convention: `paper`, or `saod` for the edge cases of the public code.
+        convention: `paper`, or `saod`: BA and LaECE as the public code computes them.
         n_resamples: Bootstrap replicates behind each interval; zero for none.
         seed: Random seed of the bootstrap.
     """
     if convention not in CONVENTIONS:
         raise InvalidDataError(f"Expected the convention paper or saod, got {convention!r:.40}.")
     measured = _Measurement(fitted, test, convention, n_resamples, seed)
-    return SelfAwareReport(tuple(measured.results()), tuple(measured.notes()))
+    results = tuple(measured.results())
+    notes = (*measured.notes(), *interval_notes(results, n_resamples))
+    return SelfAwareReport(results, notes)
 
 
 class _Measurement:
@@ -109,7 +111,7 @@ class _Measurement:
         weights = self._weights(self.test.known.truth.n_images, self.seed)
         known = self._quality(self.known.detections, self.test.known.truth, weights)
         yield from self._records(Split("known"), known)
-        parts: dict[str, Any] = {"in_distribution_quality": known["in_distribution_quality"]}
+        parts = {"known": known["in_distribution_quality"]}
         if self.shifted:
             shifted = self._quality(*self._union(weights))
             yield from self._records(Split("shifted"), shifted)
@@ -117,12 +119,10 @@ class _Measurement:
         if self.unknown:
             balanced = self._balanced(weights)
             yield from self._records(Split("unknown"), balanced)
-            parts["balanced_accuracy"] = balanced["balanced_accuracy"]
+            parts["unknown"] = balanced["balanced_accuracy"]
             yield from self._rankings(weights)
         if len(parts) == 3:
-            values = _harmonic(*(part.values for part in parts.values()))
-            daq = {"detection_awareness_quality": MetricValue(values, _support(self), _why(values))}
-            yield from self._records(Split("all"), daq)
+            yield from self._records(Split("all"), self._awareness(list(parts.values())))
         yield from self._precisions()
 
     def notes(self) -> Iterator[str]:
@@ -151,7 +151,9 @@ class _Measurement:
         # without a detection nothing is wrong about the confidence, and LRP is 1
         calibrated = 1 - np.nan_to_num(laece.values, nan=0.0)
         values = _harmonic(1 - lrp.total.values, calibrated)
-        quality = MetricValue(values, lrp.total.support, lrp.total.reason)
+        quality = MetricValue(
+            values, lrp.total.support, lrp.total.reason, units=_fewest(lrp.total, laece)
+        )
         return {
             "in_distribution_quality": quality,
             "laece": laece,
@@ -198,13 +200,23 @@ class _Measurement:
             found = balanced_accuracy_saod(
                 self.known.image_uncertainty, unknown, threshold=threshold
             )
-            values, tpr, tnr = (np.array([value]) for value in found)
+            # the public code has no replicates
+            values, tpr, tnr = (_alone(value, len(values)) for value in found)
         support = {"known images": len(self.known.accepted), "unknown images": n_unknown}
+        n_known = len(self.known.accepted)
         return {
-            "balanced_accuracy": MetricValue(values, support, _why(values)),
-            "known_accepted": MetricValue(tpr, support, _why(tpr)),
-            "unknown_rejected": MetricValue(tnr, support, _why(tnr)),
+            "balanced_accuracy": _image_share(values, support, min(n_known, n_unknown)),
+            "known_accepted": _image_share(tpr, support, n_known),
+            "unknown_rejected": _image_share(tnr, support, n_unknown),
         }
+
+    def _awareness(self, parts: list[MetricValue]) -> dict[str, MetricValue]:
+        values = _harmonic(*(part.values for part in parts))
+        support = {"known images": len(self.known.accepted)}
+        for name, outputs in (("shifted", self.shifted), ("unknown", self.unknown)):
+            support[f"{name} images"] = sum(len(output.accepted) for output in outputs.values())
+        value = MetricValue(values, support, _why(values), units=_fewest(*parts))
+        return {"detection_awareness_quality": value}
 
     def _rankings(self, weights: np.ndarray) -> Iterator[Result]:
         """Measure the image AUROC of each unknown set and of all of them together."""
@@ -219,7 +231,7 @@ class _Measurement:
             columns = np.concatenate([weights, self._weights(len(unknown), self.seed + 1)])
             auroc = ranking_replicates(score, is_unknown, columns).auroc
             support = {"known images": len(weights), "unknown images": len(unknown)}
-            value = MetricValue(auroc, support, _why(auroc))
+            value = _image_share(auroc, support, min(support.values()))
             yield from self._records(Split("unknown", name), {"auroc": value})
 
     def _precisions(self) -> Iterator[Result]:
@@ -254,11 +266,18 @@ def _why(values: np.ndarray) -> str | None:
     return "a part of it is undefined" if np.isnan(values[0]) else None
 
 
-def _support(measured: _Measurement) -> dict[str, int]:
-    n_unknown = sum(len(output.accepted) for output in measured.unknown.values())
-    n_shifted = sum(len(output.accepted) for output in measured.shifted.values())
-    return {
-        "known images": len(measured.known.accepted),
-        "shifted images": n_shifted,
-        "unknown images": n_unknown,
-    }
+def _alone(value: float, n: int) -> np.ndarray:
+    """Return a value followed by undefined replicates."""
+    values = np.full(n, np.nan)
+    values[0] = value
+    return values
+
+
+def _image_share(values: np.ndarray, support: dict[str, int], units: int) -> MetricValue:
+    return MetricValue(values, support, _why(values), units=units)
+
+
+def _fewest(*parts: MetricValue) -> int | None:
+    """Return the images behind the part with the fewest; an undefined part does not count."""
+    counted = [p.units for p in parts if p.units is not None and not np.isnan(p.value)]
+    return min(counted, default=None)

@@ -13,7 +13,7 @@ from incognita.results.result import Result, Split
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# the rows of the table; a name in brackets is the group of the images
+# the first rows of the table: the group of the images, and the metric
 _ROWS = (
     ("all", "detection_awareness_quality"),
     ("unknown", "balanced_accuracy"),
@@ -132,5 +132,5 @@ def _percent(result: Result) -> str:
 
 def _bounds(result: Result) -> str:
     if math.isnan(result.low):
-        return ""
+        return "" if math.isnan(result.value) else result.few.strip()
     return f"{100 * result.low:.1f} to {100 * result.high:.1f}"
