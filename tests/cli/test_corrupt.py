@@ -110,3 +110,28 @@ def test_a_folder_without_images_is_missing_data(run, tmp_path):
     assert "There is no folder" in str(
         run(tmp_path / "none", tmp_path / "o", "--kind", "fog").exception
     )
+
+
+def test_files_of_others_are_never_replaced(run, images, tmp_path):
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "a.png").write_text("somebody's")
+    done = run(images, out, "--kind", "fog")
+    assert done.exit_code != 0
+    assert "Name another folder as OUT" in str(done.exception)
+    assert (out / "a.png").read_text() == "somebody's"
+    assert [path.name for path in out.iterdir()] == ["a.png"]
+
+
+def test_a_killed_run_can_be_started_again(run, images, tmp_path, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("incognita.cli.corrupt._results", stopped)
+        run(images, out, "--kind", "fog")
+    (out / "a.png").write_text("half of it")
+    done = run(images, out, "--kind", "fog")
+    assert done.exit_code == 0, done.output
+    assert pixels(out / "a.png").shape == (40, 50, 3)

@@ -81,7 +81,8 @@ def corrupt_command(
         target = (out / image_id).with_suffix(".png" if jpeg is None else ".jpg")
         drawn = draw_kind(kinds, image_id, severity, seed)
         jobs.append(_Job(image_id, source / image_id, target, drawn, severity, seed, jpeg))
-    _check_targets(jobs)
+    _check_targets(jobs, out)
+    _write_manifest(out, jobs)  # first, so that a killed run is recognized as ours
     problems = _run(jobs, workers, name=f"{kind}, severity {severity}")
     done = [job for job in jobs if job.image_id not in problems]
     _write_manifest(out, done)
@@ -117,10 +118,16 @@ def _find_images(source: Path) -> tuple[list[str], int]:
     return sorted(path.relative_to(source).as_posix() for path in images), len(files) - len(images)
 
 
-def _check_targets(jobs: list[_Job]) -> None:
-    """Refuse two images that would be written to one file."""
+def _check_targets(jobs: list[_Job], out: Path) -> None:
+    """Refuse to replace files that this command did not write, and two images of one name."""
     from incognita.errors import InvalidDataError
 
+    foreign = [job.target for job in jobs if job.target.exists()]
+    if foreign and not (out / MANIFEST).is_file():
+        raise InvalidDataError(
+            f"Expected a new folder or one with {MANIFEST}, got {out}, where {foreign[0].name} "
+            f"would be replaced. Name another folder as OUT."
+        )
     counts = Counter(job.target for job in jobs)
     repeated = [job.image_id for job in jobs if counts[job.target] > 1]
     if repeated:
