@@ -17,11 +17,16 @@ from torch import nn
 
 from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED, TEST, Benchmark
 from incognita.benchmarks.load import check_classes, test_sets
-from incognita.containers.boxes import BoxTruth
+from incognita.containers import (
+    BoxDataset,
+    BoxTruth,
+    ClassifierOutputs,
+    Dataset,
+    DetectorOutputs,
+    ExtraOutput,
+    Needs,
+)
 from incognita.containers.classes import find_spelling, plain
-from incognita.containers.dataset import BoxDataset, Dataset
-from incognita.containers.needs import ExtraOutput, Needs
-from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
 from incognita.decisions.thresholds import (
     ConfidencePolicy,
     ConfidenceThreshold,

@@ -12,11 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from incognita.containers.boxes import Detections
-from incognita.containers.classes import Classes, Role
-from incognita.containers.dataset import Dataset
-from incognita.containers.needs import ExtraOutput
-from incognita.containers.outputs import DetectorOutputs, Head
+from incognita.containers import (
+    Classes,
+    Dataset,
+    Detections,
+    DetectorOutputs,
+    ExtraOutput,
+    Head,
+    Role,
+)
 from incognita.errors import InvalidDataError
 from incognita.extraction.feature_maps import pool_boxes
 from incognita.extraction.settings import (

@@ -23,10 +23,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from incognita.containers.boxes import Detections
-from incognita.containers.dataset import ArrayDataset, Dataset
-from incognita.containers.needs import ExtraOutput
-from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
+from incognita.containers import (
+    ArrayDataset,
+    ClassifierOutputs,
+    Dataset,
+    Detections,
+    DetectorOutputs,
+    ExtraOutput,
+)
 from incognita.errors import InvalidDataError, StorageError, WorkerError
 from incognita.extraction.classifier_pass import ClassifierExtraction
 from incognita.extraction.detector_pass import DetectorExtraction
