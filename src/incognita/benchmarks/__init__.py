@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from incognita.benchmarks.corruptions import corrupt as corrupt
     from incognita.benchmarks.definition_files import list_benchmarks as list_benchmarks
     from incognita.benchmarks.load import load_benchmark as load_benchmark
+    from incognita.benchmarks.pseudo_unknown import PaintedOver as PaintedOver
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
@@ -17,5 +18,6 @@ __getattr__, __dir__, __all__ = attach(
         ".corruptions": ["corrupt"],
         ".definition_files": ["list_benchmarks"],
         ".load": ["load_benchmark"],
+        ".pseudo_unknown": ["PaintedOver"],
     },
 )
