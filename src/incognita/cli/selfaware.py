@@ -258,6 +258,11 @@ def study_command(
 
     changed_files = _named_paths("--shifted", shifted or [], 1)
     unknown_files = _named_paths("--unknown", unknown or [], 2)
+    files = [validation_truth, validation_detections, pseudo_unknown, truth, detections]
+    files += [
+        path for paths in (*changed_files.values(), *unknown_files.values()) for path in paths
+    ]
+    refuse_overwriting(out / "study.json", *files)
     load = partial(_load_with_sidecar, has_sidecar=sidecars)
     with progress_on_stderr(first="reading", log_steps=True) as (on_step, _):
         validated = load_truth(validation_truth, known=names_in(known))
@@ -289,12 +294,6 @@ def study_command(
             seed=seed,
             on_step=on_step,
         )
-    files = [validation_truth, validation_detections, pseudo_unknown, truth, detections]
-    files += [
-        path for paths in (*changed_files.values(), *unknown_files.values()) for path in paths
-    ]
-    for name in study.file_names():
-        refuse_overwriting(out / name, *files)
     study.save_folder(out)
     draw_charts(study, out)
     sys.stdout.write(as_json_text(study) if as_json else f"{study}Tables: {out}\n")

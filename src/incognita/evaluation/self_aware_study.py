@@ -258,7 +258,7 @@ class _Study:
         for unknown, values in _with_pooled(per_set, axis=1).items():
             pairs = zip(known, np.minimum(values, _LARGEST), strict=True)
             areas = [_auroc(inside, outside) for inside, outside in pairs]
-            yield {"uncertainty": name, "unknown": unknown} | dict(
+            yield {"uncertainty": name, "unknown": unknown, "reason": None} | dict(
                 zip(AGGREGATIONS, areas, strict=True)
             )
 
