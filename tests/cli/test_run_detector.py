@@ -245,7 +245,7 @@ def test_a_detector_is_made_self_aware(own):
     folder = own / "runs" / "self-aware" / "aware"
     assert f"Rules and report: {folder}" in done.stdout
     assert sorted(path.name for path in folder.iterdir()) == [
-        "report.json", "rules.json", "rules.safetensors"
+        "pictures", "report.json", "rules.json", "rules.safetensors", "study"
     ]  # fmt: skip
     again = invoke("run", "aware.toml", *options, "--json")
     assert json.loads(again.stdout)["results"] == json.loads(

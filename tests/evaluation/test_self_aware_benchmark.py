@@ -113,6 +113,21 @@ def test_rules_and_report_are_on_disk(folder, run):
     assert len(report["before"]) == len(report["results"])
 
 
+def test_pictures_and_a_study_are_on_disk(folder, run):
+    pictures = {path.stem for path in (folder / "out" / "pictures").iterdir()}
+    left_out = {
+        note.split()[2].rstrip(":") for note in run.report.notes if note.startswith("Pictures of")
+    }
+    assert pictures | left_out == {"rejected", "calibrated", "corrupted", "failures"}
+    assert "calibrated" in pictures
+    document = json.loads((folder / "out" / "study" / "study.json").read_text())
+    first, *_, last = document["tables"]["ablation"]["rows"]
+    daq = [r for r in run.report.results if r.metric == "detection_awareness_quality"]
+    before = [r for r in run.report.before if r.metric == "detection_awareness_quality"]
+    assert last["daq"] == daq[0].value
+    assert first["daq"] == before[0].value
+
+
 def test_recorded_boxes_give_the_same_numbers(folder, run):
     again = make_self_aware(None, folder / "cells.toml", outputs=folder / "saved", n_resamples=20)
     values = [(r.metric, r.split, r.value) for r in again.report.results]

@@ -20,7 +20,9 @@ from incognita.evaluation.detector import (
 from incognita.evaluation.detector_metrics import align_classes
 from incognita.evaluation.evaluate import BoxOptions, recorded_model, with_filter
 from incognita.evaluation.fit_and_score import ExtractionLog, Progress
+from incognita.evaluation.gallery import BeforeAfter, draw_charts, draw_self_aware
 from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest, evaluate_self_aware
+from incognita.evaluation.self_aware_study import study_self_aware
 from incognita.extraction.settings import Settings
 from incognita.extraction.store import OutputStore
 from incognita.formats.recorded_outputs import RecordedBoxes
@@ -92,7 +94,8 @@ def make_self_aware(
         boxes: Which boxes of the detector are recorded.
         settings: Batch size, device, workers.
         store: A folder for outputs, so that an interrupted run can resume.
-        out: A folder for the rules (`rules.json`) and the reports.
+        out: A folder for the rules (`rules.json`), the report, the tables of a study (`study`) and
+            pictures before and after (`pictures`).
         on_progress: Called with a data set's name, images done, images in total.
         on_step: Called with a description of each step.
     """
@@ -117,8 +120,52 @@ def make_self_aware(
     run = _judge(images, rules or SelfAwareSettings(), convention, n_resamples, seed, on_step)
     run = _described(run, detector, benchmark, log)
     if out is not None:
+        if outputs is None:
+            run = _with_pictures(run, images, benchmark, Path(out) / "pictures")
         _save(run, Path(out))
+        _save_study(images, rules, convention, Path(out) / "study", on_step)
     return run
+
+
+def _with_pictures(
+    run: SelfAwareRun, images: SelfAwareImages, benchmark: Benchmark, folder: Path
+) -> SelfAwareRun:
+    """Draw images before and after; a sheet that fails is a note in the report."""
+
+    def seen(dataset: Dataset, found: Detections) -> BeforeAfter:
+        return BeforeAfter(dataset, found, run.fitted.apply(found))
+
+    test = images.test
+    notes = draw_self_aware(
+        seen(benchmark.test, test.known.detections),
+        {
+            name: seen(benchmark.shifted[name], part.detections)
+            for name, part in test.shifted.items()
+        },
+        {
+            name: seen(dataset, test.unknown[name])
+            for sets in benchmark.unknown.values()
+            for name, dataset in sets.items()
+        },
+        benchmark.name,
+        folder,
+    )
+    notes = [f"Pictures of {note}." for note in notes]
+    return run._replace(report=replace(run.report, notes=(*run.report.notes, *notes)))
+
+
+def _save_study(
+    images: SelfAwareImages,
+    rules: SelfAwareSettings | None,
+    convention: str,
+    folder: Path,
+    on_step: Callable[[str], None] | None,
+) -> None:
+    """Save the tables that show what each choice of the rules contributes."""
+    sets = images.validation, images.pseudo_unknown, images.test
+    study = study_self_aware(*sets, rules, convention=convention, on_step=on_step)
+    study.save_folder(folder)
+    draw_charts(study, folder)
 
 
 def _detect_all(detector: Detector, benchmark: Benchmark, log: ExtractionLog) -> SelfAwareImages:

@@ -94,11 +94,11 @@ def study_self_aware(
     if not validation.truth.n_images:
         raise InvalidDataError("Expected validation images, got none.")
     on_step = on_step or (lambda name: None)
-    on_step("fitting")
+    on_step("fitting the rules")
     study = _Study(validation, pseudo_unknown, test, settings or SelfAwareSettings(), convention)
     tables = []
     for name, measure in study.measures(np.random.default_rng(seed)).items():
-        on_step(name)
+        on_step(f"measuring {name}")
         title, keys, rows = measure()
         tables.append(StudyTable(name, title, tuple(keys.split()), tuple(_filled_in(rows))))
     inputs = {"convention": convention, "seed": seed, "tau": TAU, "rules": repr(study.full)}
