@@ -90,6 +90,7 @@ def test_the_most_telling_images_come_first(tmp_path) -> None:
 
 
 def test_a_sheet_without_images_is_a_note(tmp_path) -> None:
+    (tmp_path / "failures.png").write_bytes(b"of an earlier run")
     notes = draw_self_aware(seen([0.1]), {}, {"svhn": seen([0.9])}, "title", tmp_path)
     assert notes == ["corrupted: there is no such image", "failures: there is no such image"]
     assert {path.name for path in tmp_path.iterdir()} == {"rejected.png", "calibrated.png"}

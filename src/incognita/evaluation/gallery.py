@@ -240,6 +240,7 @@ def draw_self_aware(
     for name, images in sheets.items():
         shown = iter(images)
         if (first := next(shown, None)) is None:
+            (folder / f"{name}.png").unlink(missing_ok=True)  # of an earlier run
             notes.append(f"{name}: there is no such image")
             continue
         try:
