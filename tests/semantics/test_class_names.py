@@ -1,6 +1,7 @@
 """Class names as synsets: every rule, what is ambiguous, overrides, and the maps that ship."""
 
 import json
+from pathlib import Path
 
 import pytest
 from studies.wordnet.make_class_lists import class_lists
@@ -176,8 +177,8 @@ def test_recorded_senses(dataset, name, synset):
 def test_classes_that_data_sets_share_mean_the_same():
     coco, voc = load_synset_map("coco"), load_synset_map("voc")
     spelled = {
-        "aeroplane": "airplane", "diningtable": "dining table", "motorbike": "motorcycle", "sofa": "couch",
-        "pottedplant": "potted plant", "tvmonitor": "tv",
+        "aeroplane": "airplane", "diningtable": "dining table", "motorbike": "motorcycle",
+        "sofa": "couch", "pottedplant": "potted plant", "tvmonitor": "tv",
     }  # fmt: skip
     for row in voc.classes:
         assert coco[spelled.get(row.name, row.name)].synset == row.synset
@@ -211,6 +212,9 @@ def test_the_counts_of_facets_with_first_senses():
     assert [int((nearest <= limit).sum()) for limit in (0.40, 0.45, 0.50)] == [53, 95, 215]
     assert [int((1 - nearest >= limit).sum()) for limit in (0.40, 0.45, 0.50)] == [509, 351, 215]
     assert len(set(imagenet) & set(by_rule)) == 22
+    without_heads = [row.synset for row in places if row.rule not in ("override", "head noun")]
+    nearest = class_distance(imagenet, without_heads).min(axis=1)
+    assert [int((nearest <= limit).sum()) for limit in (0.40, 0.45, 0.50)] == [53, 95, 215]
 
 
 @pytest.mark.parametrize(
@@ -222,3 +226,41 @@ def test_the_counts_of_facets_with_all_places(senses, counts):
         axis=1
     )
     assert [int((nearest <= limit).sum()) for limit in (0.40, 0.45, 0.50)] == counts
+
+
+def first_sense(words: list[str]) -> str | None:
+    """The first sense of the last words, as many as are a noun, looked up without our rules."""
+    wordnet = load_wordnet()
+    for start in range(len(words)):
+        ending = "_".join(words[start:])
+        for noun in (ending, *wordnet.singulars(ending)):
+            if wordnet.senses(noun):
+                return wordnet.senses(noun)[0]
+    return None
+
+
+@pytest.mark.parametrize(("is_cut", "counts"), [(True, [53, 95, 215]), (False, [47, 83, 162])])
+def test_the_counts_of_facets_depend_on_how_names_of_places_are_cut(is_cut, counts):
+    names = load_synset_map("places365").names
+    words = [
+        (name.split("/")[0] if is_cut else name.replace("/", "_")).split("_") for name in names
+    ]
+    found = {first_sense(row) for row in words} - {None}
+    nearest = class_distance(load_synset_map("imagenet1k").synsets, sorted(found)).min(axis=1)
+    assert [int((nearest <= limit).sum()) for limit in (0.40, 0.45, 0.50)] == counts
+
+
+def test_the_classes_listed_in_the_docs_are_those_of_the_rule():
+    page = (Path(__file__).parents[2] / "docs" / "semantics.md").read_text()
+    table = page.partition("| ImageNet | nearest class of Places | distance |")[2]
+    listed = [line.strip("| ").split(" | ") for line in table.splitlines() if line.count("|") == 4]
+    imagenet = load_synset_map("imagenet1k")
+    places = load_synset_map("places365", senses="first")
+    by_rule = [row for row in places.classes if row.rule != Rule.OVERRIDE]
+    distances = class_distance(imagenet.synsets, [row.synset for row in by_rule])
+    expected = {
+        name: (by_rule[row.argmin()].name, f"{row.min():.3f}")
+        for name, row in zip(imagenet.names, distances, strict=True)
+        if row.min() <= 0.40
+    }
+    assert {name: (place, distance) for name, place, distance in listed[1:]} == expected
