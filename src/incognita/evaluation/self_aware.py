@@ -148,7 +148,8 @@ class _Measurement:
         """Measure LRP with its parts, LaECE and IDQ of what is left after the decisions."""
         table = match(detections, truth, convention=COCO, thresholds=(TAU,))
         n_known = truth.classes.n_known
-        lrp = lrp_error(table, n_known, weights=weights)
+        is_saod = self.convention == "saod"
+        lrp = lrp_error(table, n_known, weights=weights, skips_all_wrong=is_saod)
         laece = laece_of(table, n_known, rule=CONVENTIONS[self.convention], weights=weights)
         # without a detection nothing is wrong about the confidence, and LRP is 1
         calibrated = 1 - np.nan_to_num(laece.values, nan=0.0)

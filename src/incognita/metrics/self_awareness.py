@@ -107,17 +107,30 @@ def balanced_accuracy_saod(
     and reports 0.
     """
     _check_both(known, unknown)
-    levels, counts = np.unique(np.concatenate([known, unknown]), return_inverse=True)
-    accepted = np.cumsum(np.bincount(counts[: len(known)], minlength=len(levels)))
-    passed = np.cumsum(np.bincount(counts[len(known) :], minlength=len(levels)))
-    bends = (np.diff(accepted, 2) != 0) | (np.diff(passed, 2) != 0)
-    is_kept = np.concatenate([[True], bends, [True]])[: len(levels)]
-    beyond = np.flatnonzero(is_kept & (levels > threshold))
+    levels = roc_levels(known, unknown)
+    beyond = levels[levels > threshold]
     if not len(beyond):
         return BalancedAccuracy(0.0, 0.0, 1.0)
-    tpr = float(accepted[beyond[0]] / len(known))
-    tnr = float(1 - passed[beyond[0]] / len(unknown))
-    return BalancedAccuracy(harmonic_mean(tpr, tnr), tpr, tnr)
+    return balanced_accuracy(known, unknown, threshold=float(beyond[0]))
+
+
+def roc_levels(
+    known: Float[np.ndarray, "known"], unknown: Float[np.ndarray, "unknown"]
+) -> Float[np.ndarray, "levels"]:
+    """Return the uncertainties at which scikit-learn's ROC curve has a point, in rising order.
+
+    Of the values that occur, an inner one is left out if as many known and as many unknown images
+    have it as have the next one: its point lies on a line between its neighbors.
+
+    >>> roc_levels(np.array([0.1, 0.2, 0.3]), np.array([0.5])).tolist()
+    [0.1, 0.3, 0.5]
+    """
+    levels, places = np.unique(np.concatenate([known, unknown]), return_inverse=True)
+    accepted = np.cumsum(np.bincount(places[: len(known)], minlength=len(levels)))
+    passed = np.cumsum(np.bincount(places[len(known) :], minlength=len(levels)))
+    bends = (np.diff(accepted, 2) != 0) | (np.diff(passed, 2) != 0)
+    is_kept = np.concatenate([[True], bends, [True]])[: len(levels)]
+    return np.asarray(levels[is_kept])
 
 
 def in_distribution_quality(lrp: float, laece: float) -> float:
