@@ -50,6 +50,7 @@ SINGLE_IMPORTER = {
     "incognita.evaluation.detector",
     "incognita.evaluation.gallery",
     "incognita.evaluation.hyperparameter_search",
+    "incognita.evaluation.self_aware_study",
     "incognita.formats.coco_results",
     "incognita.formats.openimages",
     "incognita.kernels.coco_json",

@@ -54,7 +54,7 @@ from incognita.errors import IncognitaError, InvalidDataError, MissingDataError,
 from incognita.files import load_json, replacing, replacing_text
 from incognita.metrics.conventions import COCO
 from incognita.metrics.lrp import optimal_lrp
-from incognita.metrics.matching import MatchTable, match
+from incognita.metrics.matching import match
 from incognita.metrics.self_awareness import Aggregation, image_uncertainty, roc_levels
 from incognita.shapes import Bool, Float64
 
@@ -172,7 +172,9 @@ class SelfAware:
         v = convention.confidence_threshold(
             confidence_policy(settings.confidence_threshold), fitted_on, truth
         )
-        kept = keep_boxes(fitted_on, convention.while_fitting(v))
+        calibrators = fit_calibrators(
+            kind, convention.boxes_to_calibrate(fitted_on, v, truth), truth
+        )
         metadata = {
             "n_images": truth.n_images,
             "n_objects": len(truth),
@@ -187,7 +189,7 @@ class SelfAware:
             settings.max_per_image,
             u,
             v,
-            _fit_calibrators(kind, kept, truth, convention),
+            calibrators,
             metadata,
             settings.convention,
         )
@@ -462,15 +464,13 @@ def _of_images(
     return np.asarray(np.where(np.isinf(values), without_boxes, values))
 
 
-def _fit_calibrators(
-    kind: Calibrator, kept: Detections, truth: BoxTruth, convention: "_Paper"
+def fit_calibrators(
+    kind: Calibrator, kept: Detections, truth: BoxTruth, *, tau: float = _TAU
 ) -> ClassCalibrators:
-    table = match(kept, truth, convention=COCO, thresholds=(_TAU,))
+    """Fit one calibrator per class on kept boxes; those that reach IoU tau are true positives."""
+    table = match(kept, truth, convention=COCO, thresholds=(tau,))
     n_known = truth.classes.n_known
     counted = ~table.is_ignored() & (table.detection_labels < n_known)
-    counted &= convention.is_calibrated(table, n_known)[
-        np.minimum(table.detection_labels, n_known - 1)
-    ]
     quality = np.where(table.is_true_positive(), table.iou, 0.0)[counted]
     labels = table.detection_labels[counted]
     return ClassCalibrators.fit(kind, kept.confidence[counted], quality, labels, n_known)
@@ -507,14 +507,12 @@ class _Paper:
     ) -> ConfidenceThreshold:
         return policy.fit(detections, truth)
 
-    def while_fitting(self, v: ConfidenceThreshold) -> ConfidenceThreshold:
-        """Return the rule by which boxes are kept for the calibrators."""
-        return v
-
-    def is_calibrated(self, table: MatchTable, n_known: int) -> Bool[np.ndarray, "classes"]:
-        """Return the classes that may get a calibrator of their own."""
-        del table
-        return np.ones(n_known, np.bool_)
+    def boxes_to_calibrate(
+        self, detections: Detections, v: ConfidenceThreshold, truth: BoxTruth
+    ) -> Detections:
+        """Return the boxes on which the calibrators are fitted."""
+        del truth
+        return keep_boxes(detections, v)
 
     def calibrator(self, kind: Calibrator) -> Calibrator:
         return kind
@@ -577,7 +575,7 @@ class _Saod(_Paper):
         # tau is 0.1 whatever is asked for: the code never passes it on
         table = match(detections, truth, convention=COCO, thresholds=(_TAU,))
         best = optimal_lrp(table, len(names), inside_ties=True).thresholds
-        has_objects, has_none = self.is_calibrated(table, len(names)), np.isnan(best)
+        has_objects, has_none = _has_objects(truth), np.isnan(best)
         per_class = np.where(has_objects, np.where(has_none, np.inf, best), -1.0)
         metadata = {
             "without_threshold": [names[k] for k in np.flatnonzero(has_objects & has_none)],
@@ -585,11 +583,13 @@ class _Saod(_Paper):
         }
         return ConfidenceThreshold(per_class, str(policy), metadata, names)
 
-    def while_fitting(self, v: ConfidenceThreshold) -> ConfidenceThreshold:
-        return replace(v, per_class=np.where(np.isinf(v.per_class), -np.inf, v.per_class))
-
-    def is_calibrated(self, table: MatchTable, n_known: int) -> Bool[np.ndarray, "classes"]:
-        return np.asarray(table.n_truth(np.ones((table.n_images, 1)))[:n_known, 0] > 0)
+    def boxes_to_calibrate(
+        self, detections: Detections, v: ConfidenceThreshold, truth: BoxTruth
+    ) -> Detections:
+        lax = np.where(np.isinf(v.per_class), -np.inf, v.per_class)
+        kept = keep_boxes(detections, replace(v, per_class=lax))
+        labels = kept.classes.labels[kept.class_ids]
+        return kept[np.append(_has_objects(truth), [False, False])[labels]]
 
     def calibrator(self, kind: Calibrator) -> Calibrator:
         if isinstance(kind, Linear):
@@ -600,6 +600,12 @@ class _Saod(_Paper):
             f"Expected the calibrator linear or none under the convention saod, got {kind}, which "
             f"the public code leaves undefined for some confidences. Use the convention paper."
         )
+
+
+def _has_objects(truth: BoxTruth) -> Bool[np.ndarray, "classes"]:
+    """Return which known classes have an object that must be found, crowds aside."""
+    labels, n_known = truth.classes.labels[truth.class_ids[~truth.is_crowd]], truth.classes.n_known
+    return np.asarray(np.bincount(labels, minlength=n_known)[:n_known] > 0)
 
 
 _CONVENTIONS = {"paper": _Paper(), "saod": _Saod()}
