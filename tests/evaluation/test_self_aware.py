@@ -13,7 +13,11 @@ from incognita.containers.boxes import Detections
 from incognita.decisions import SelfAware, SelfAwareSettings
 from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest, evaluate_self_aware
+from incognita.metrics.detection import coco_measures, coco_numbers
+from incognita.metrics.measure import bootstrap_weights
 from incognita.metrics.self_awareness import detection_awareness_quality, in_distribution_quality
+from incognita.metrics.suite import MatchTables
+from incognita.results.result import Result, Split
 
 KIND = {
     "n_images": 24,
@@ -120,6 +124,20 @@ def test_auroc_is_given_per_set_and_pooled() -> None:
     for name, unknown in sets.items():
         pairs = [(u > k) + (u == k) / 2 for u in unknown for k in known]
         assert report.get("auroc", f"unknown/{name}").value == pytest.approx(np.mean(pairs))
+
+
+def test_ap_is_that_of_coco_and_has_the_interval_of_all_its_numbers() -> None:
+    problem = Problem(0)
+    report = evaluate_self_aware(problem.fitted, problem.test, n_resamples=60, seed=3)
+    for name, part in {"known/as detected": problem.test.known, **problem.test.shifted}.items():
+        split = name if "/" in name else f"shifted/{name}"
+        result = report.get("ap", split)
+        assert result.value == pytest.approx(coco_numbers(*part).ap, abs=1e-12)
+        weights = bootstrap_weights(part.truth.n_images, n_resamples=60, seed=3)
+        table = MatchTables(*part).coco
+        ap = coco_measures(table, part.truth.classes.n_known, weights=weights)["ap"]
+        expected = Result.from_value("ap", "paper", split=Split("known"), value=ap)
+        assert (result.low, result.high) == (expected.low, expected.high)
 
 
 def test_intervals_contain_their_values() -> None:

@@ -285,7 +285,7 @@ def save_self_aware(fitted: SelfAware, path: str | PathLike[str]) -> None:
         fitted: The rules.
         path: A file that ends in `.json`; the arrays get the same name with `.safetensors`.
     """
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     path = _json_path(path)
     arrays = {"confidence_threshold": fitted.confidence_threshold.per_class}
@@ -295,7 +295,8 @@ def save_self_aware(fitted: SelfAware, path: str | PathLike[str]) -> None:
         json.dump(_describe(fitted), file, indent=1)
         # before the JSON takes its place, so that both do or neither
         with replacing(path.with_suffix(".safetensors")) as unfinished:
-            save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, unfinished)
+            # not `save_file`, whose files only their owner may read
+            unfinished.write_bytes(save({n: np.ascontiguousarray(a) for n, a in arrays.items()}))
 
 
 def load_self_aware(path: str | PathLike[str]) -> SelfAware:
