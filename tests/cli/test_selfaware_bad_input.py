@@ -55,7 +55,7 @@ def test_validation_without_images(folder) -> None:  # noqa: F811
 
 def test_empty_validation_detections(folder) -> None:  # noqa: F811
     write(folder / "empty.json", [])
-    with pytest.raises(InvalidDataError, match="has a box. Pass all boxes of the detector"):
+    with pytest.raises(InvalidDataError, match="Pass all boxes of the detector"):
         fit_with(detections="empty.json")
 
 
