@@ -31,6 +31,7 @@ GROUPS = {
     "memory": "bench.memory",
     "corruptions": "bench.corruptions",
     "self-aware": "bench.self_aware",
+    "semantics": "bench.semantics",
 }
 WIDTH = 110  # the same table in a terminal and in a file
 LIBRARIES = (
@@ -48,6 +49,7 @@ LIBRARIES = (
     "pycocotools",
     "opencv-python-headless",
     "imagecorruptions-imaug",
+    "nltk",
 )
 
 

@@ -18,7 +18,7 @@ LAYERS = [
     {"registry", "files", "calls"},
     {"kernels"},
     {"containers"},
-    {"formats", "models", "metrics"},
+    {"formats", "models", "metrics", "semantics"},
     {"benchmarks"},
     {"extraction"},
     {"methods"},
@@ -50,7 +50,6 @@ SINGLE_IMPORTER = {
     "incognita.evaluation.detector",
     "incognita.evaluation.gallery",
     "incognita.evaluation.hyperparameter_search",
-    "incognita.evaluation.self_aware_study",
     "incognita.formats.coco_results",
     "incognita.formats.openimages",
     "incognita.kernels.coco_json",
@@ -69,6 +68,7 @@ SINGLE_IMPORTER = {
     "incognita.metrics.self_awareness",
     "incognita.models.from_torchvision.families",
     "incognita.models.from_transformers.detectors",
+    "incognita.semantics.similarity",
 }
 OPEN = ("__init__.py", "__main__.py")  # these two open all folders
 

@@ -556,4 +556,5 @@ def test_an_empty_table_is_a_file_with_its_header(tmp_path) -> None:
 def test_every_step_is_reported() -> None:
     steps = []
     study = problem_of().study(on_step=steps.append)
-    assert steps == ["fitting", *(table.name for table in study.tables)]
+    names = [f"measuring {table.name}" for table in study.tables]
+    assert steps == ["fitting the rules", *names]

@@ -14,6 +14,8 @@ from incognita.containers.boxes import Detections
 from incognita.errors import InvalidDataError
 from incognita.shapes import Float
 
+_EMPTY_SHARE = 4  # places of a table for each value in it
+
 
 class Aggregation(Enum):
     """How the uncertainties of an image's detections are combined."""
@@ -72,9 +74,22 @@ def image_uncertainties(
             f"Expected one uncertainty per detection, got {len(values)} for {len(detections)}."
         )
     images = detections.image_index
-    ordered = values[np.lexsort((values, images))]
     place = np.arange(len(values)) - detections.offsets[images]  # rank inside the image
+    ordered = _sorted_inside(values, images, place, detections.n_images)
     return [_aggregate(ordered, place, images, detections.n_images, *way) for way in ways]
+
+
+def _sorted_inside(
+    values: np.ndarray, images: np.ndarray, place: np.ndarray, n_images: int
+) -> np.ndarray:
+    """Sort the values of each image; a table with a row per image is sorted much faster."""
+    width = int(place.max(initial=-1)) + 1
+    if n_images * width > _EMPTY_SHARE * len(values):  # one image with very many boxes
+        return np.asarray(values[np.lexsort((values, images))])
+    table = np.full((n_images, width), np.nan)  # NaN is sorted to the end
+    table[images, place] = values
+    table.sort(axis=1)
+    return np.asarray(table[images, place])
 
 
 def _aggregate(
