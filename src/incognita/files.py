@@ -126,6 +126,7 @@ class JsonBatch(NamedTuple):
 
 _CHUNK = 1 << 24  # characters that are read at once
 _LONGEST_VALUE = 1 << 28  # characters; what is longer is taken for broken
+_AFTER = (*",]} \t\r\n",)  # what may follow a number
 _BATCH = 5_000  # records; one of a video frame takes 20 kB
 _skip_space = re.compile(r"[ \t\r\n]*").match
 _end_of_list = re.compile(r"\}[ \t\r\n]*\]").search
@@ -141,7 +142,7 @@ def json_batches(
     """Read the lists of a JSON file of gigabytes, a part of the file after the other.
 
     The memory is that of a batch. A file is a list of records, or an object some of whose values
-    are lists; other values are skipped. Of a repeated key the last value counts.
+    are lists; other values are skipped. Of a key that a record repeats, the last value counts.
 
     Args:
         path: The file.
@@ -188,17 +189,18 @@ def _batches_of(name: str, window: "_Window", *, is_flat: bool) -> Iterator[Json
         return
     window.step_back()
     while mark != "]":
-        if is_flat and (text := window.flat_records()):
-            yield JsonBatch(name, first, text, [])
-            first += text.count("{")
-        else:
+        text = window.flat_records() if is_flat else ""
+        if not text:
             records.append(window.value())
         mark = window.next_mark()
         if mark not in ("]", ","):
             raise window.broken("a comma or the end of the list is expected")
-        if len(records) == _BATCH or (mark == "]" and records):
+        if records and (text or mark == "]" or len(records) == _BATCH):
             yield JsonBatch(name, first, "", records)
             first, records = first + len(records), []
+        if text:
+            yield JsonBatch(name, first, text, [])
+            first += text.count("{")
 
 
 class _Window:
@@ -242,9 +244,10 @@ class _Window:
                 if len(self._text) - self._at > _LONGEST_VALUE or not self._read():
                     raise self.broken("a value is expected") from None
                 continue
-            # a number at the end of the window may go on
-            if end < len(self._text) or not self._read():
-                self._at = end
+            length = end - self._at  # reading on moves the window
+            is_whole = not isinstance(found, int | float) or self._text[end : end + 1] in _AFTER
+            if is_whole or not self._read():  # a number may go on after the window
+                self._at += length
                 return found
 
     def flat_records(self) -> str:

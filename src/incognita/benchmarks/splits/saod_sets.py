@@ -426,16 +426,17 @@ def _columns(path: Path, batch: JsonBatch) -> _Objects:
 def box_of(records: Records, index: int) -> list[float]:
     """Return the four numbers of a box, whatever they mean."""
     box = records.rows[index].get("bbox")
-    if not (isinstance(box, list) and len(box) == 4 and all(map(is_number, box))):
+    numbers = [float(value) for value in box if is_number(value)] if isinstance(box, list) else []
+    if len(numbers) != 4 or len(box) != 4:
         raise records.refuse(
             index, f"has {box!r:.60} as bbox, but a list of four numbers is expected."
         )
-    return box
+    return numbers
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return whether a value of a JSON file is a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Return whether a value of a JSON file is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _quick_columns(text: str) -> _Objects | None:
