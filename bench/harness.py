@@ -178,6 +178,11 @@ def timed(part: str, case: str, seconds: float, bar: Bar | None) -> Row:
     return _judged(part, case, seconds, "s", bar, seconds)
 
 
+def waited(part: str, case: str, seconds: float, total: float) -> Row:
+    """Report the share of a time that was spent waiting."""
+    return _judged(part, case, seconds / total, f"of {total:.1f} s", None, seconds)
+
+
 def _judged(
     part: str,
     case: str,

@@ -16,6 +16,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import incognita
+from incognita.benchmarks.definition_files import parse_definition
 from incognita.benchmarks.load import load_benchmark
 from incognita.benchmarks.splits.build import build_from_annotations
 from incognita.benchmarks.splits.rules import load_rules
@@ -299,7 +300,10 @@ def test_no_table_is_printed_without_its_command():
 
 
 def test_every_toml_block_is_tested_below():
-    known = ("mine/signs", 'mine/street"', "mine/street-splits", "[superclasses]")
+    known = (
+        "mine/signs", 'mine/street"', "mine/street-splits", "[superclasses]", "cifar10-c",
+        "severity 5",
+    )  # fmt: skip
     assert len(blocks("toml")) == len(known)
     for word in known:
         tomllib.loads(toml_with(word))
@@ -311,6 +315,17 @@ def test_the_benchmark_of_images_is_valid(tmp_path):
     plan = CliRunner().invoke(app, ["data", "plan", str(path)])
     assert plan.exit_code == 0
     assert "signs/test" in plan.output
+
+
+def test_corrupted_sets_of_the_pages_are_valid():
+    classified, detected = (tomllib.loads(toml_with(w)) for w in ("cifar10-c", "severity 5"))
+    signs, street = (tomllib.loads(toml_with(w)) for w in ("mine/signs", 'mine/street"'))
+    signs["set"] += classified["set"]
+    street["set"] += detected.pop("set")
+    parse_definition(signs, source="signs.toml")
+    definition = parse_definition(street | detected, source="street.toml")
+    assert definition.protocol == "self-aware"
+    assert definition.set[-1].rejection == "free"
 
 
 def test_the_benchmark_of_boxes_loads_its_sets(tmp_path):

@@ -64,7 +64,7 @@ def test_the_benchmarks_of_each_family_ship():
     ]  # fmt: skip
     assert list_benchmarks("terra/*") == [
         "terra/detection", "terra/far", "terra/farther", "terra/full-spectrum", "terra/near",
-        "terra/standard",
+        "terra/self-aware", "terra/standard",
     ]  # fmt: skip
 
 

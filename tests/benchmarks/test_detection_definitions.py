@@ -305,9 +305,11 @@ def test_a_limit_keeps_as_many_images_of_every_set(tmp_path):
     assert again.train.image_ids == benchmark.train.image_ids
 
 
-def test_four_detection_benchmarks_of_terra_ship():
+def test_the_detection_benchmarks_of_terra_ship():
     task = {name: find_definition(name).definition.task for name in list_benchmarks("terra/*")}
-    assert [name for name, each in task.items() if each == "detection"] == SCENES
+    assert [name for name, each in task.items() if each == "detection"] == [
+        *SCENES, "terra/self-aware"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SCENES)

@@ -222,3 +222,50 @@ def test_wrong_usage_is_one_sentence(own, arguments, words):
     done = invoke("run", *arguments, "--methods", "msp", *QUICK)
     assert isinstance(done.exception, InvalidDataError)
     assert words in str(done.exception)
+
+
+def self_aware_file(own: Path) -> Path:
+    """Write a benchmark of self-awareness on the images of the others."""
+    text = HEAD + 'protocol = "self-aware"\n'
+    for name, role in (("validation", "validation"), ("test", "test"), ("odd", "far")):
+        text += SET.format(name=name, role=role)
+    shifted = SET.format(name="test", role="shifted").replace('"test"', '"shifted"', 1)
+    text += shifted + 'corrupt = { kinds = "saod", severity = 1 }\nrejection = "free"\n'
+    (own / "aware.toml").write_text(text)
+    return own / "aware.toml"
+
+
+def test_a_detector_is_made_self_aware(own):
+    self_aware_file(own)
+    options = ["--model", "grid.py:build", "--resamples", "10", "--score-threshold", "0.05"]
+    done = invoke("run", "aware.toml", *options)
+    assert done.exit_code == 0, done.output
+    for words in ("DAQ ↑", "before", "validation  ", "shifted/shifted", "unknown/odd"):
+        assert words in done.stdout
+    folder = own / "runs" / "self-aware" / "aware"
+    assert f"Rules and report: {folder}" in done.stdout
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "report.json", "rules.json", "rules.safetensors"
+    ]  # fmt: skip
+    again = invoke("run", "aware.toml", *options, "--json")
+    assert json.loads(again.stdout)["results"] == json.loads(
+        (folder / "report.json").read_text()
+    )["results"]  # fmt: skip
+
+
+def test_a_broken_image_of_a_self_aware_run_is_said(own):
+    self_aware_file(own)
+    (own / "odd" / "odd003.png").write_bytes(b"\x89PNG broken")
+    options = ["--model", "grid.py:build", "--resamples", "0", "--score-threshold", "0.05"]
+    done = invoke("run", "aware.toml", *options)
+    assert done.exit_code == 4, done.output
+    assert "1 image could not be used and is left out, such as odd003.png of odd" in " ".join(
+        done.stdout.split()
+    )
+
+
+def test_methods_have_no_part_in_self_awareness(own):
+    self_aware_file(own)
+    done = invoke("run", "aware.toml", "--model", "grid.py:build", "--methods", "msp")
+    assert isinstance(done.exception, InvalidDataError)
+    assert "ranks no methods" in str(done.exception)

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 from tests.oracles.scenes import random_scene, to_coco, to_containers
 from typer.testing import CliRunner
 
+from incognita.cli._terminal import IN_PART
 from incognita.cli.app import app
 from incognita.decisions import SelfAware, load_self_aware
 from incognita.errors import InvalidDataError, MissingDataError
@@ -156,3 +158,57 @@ def test_no_input_of_evaluate_is_overwritten(folder, out) -> None:
 def test_missing_files_are_named(folder) -> None:
     with pytest.raises(MissingDataError, match=r"nowhere\.json"):
         run("evaluate", "nowhere.json", "--truth", "test.json", "--detections", "x.json")
+
+
+# --- paint ---------------------------------------------------------------------------------------
+
+
+def image_folder(folder) -> dict:
+    """Two images that a COCO file annotates, and a third that is not there."""
+    (folder / "images").mkdir()
+    image = np.full((8, 8, 3), 200, np.uint8)
+    for name in ("a.png", "b.png"):
+        Image.fromarray(image).save(folder / "images" / name)
+    names = ("a.png", "b.png", "c.png")
+    document = {
+        "images": [{"id": k, "file_name": name} for k, name in enumerate(names)],
+        "annotations": [
+            {"id": 1, "image_id": 0, "category_id": 1, "bbox": [2, 2, 4, 4], "iscrowd": 0}
+        ],
+        "categories": [{"id": 1, "name": "car"}],
+    }
+    (folder / "annotated.json").write_text(json.dumps(document))
+    return document
+
+
+def paint(truth: str = "annotated.json", out: str = "painted"):
+    words = ["selfaware", "paint", "--truth", truth, "--images", "images", "--out", out]
+    return CliRunner().invoke(app, words)
+
+
+def test_paint_writes_images_and_reports_missing_ones(folder) -> None:
+    document = image_folder(folder)
+    done = paint()
+    assert done.exit_code == IN_PART
+    assert "2 images in painted" in done.stdout
+    assert "Missing in images: 1 images: c.png" in done.stdout
+    assert "painting: 2 images" in done.stderr
+    painted = np.asarray(Image.open(folder / "painted" / "a.png"))
+    assert not painted[2:6, 2:6].any()
+    assert (painted.sum(axis=2) > 0).sum() == 64 - 16
+    document["images"].pop()
+    (folder / "annotated.json").write_text(json.dumps(document))
+    assert paint().exit_code == 0
+
+
+def test_paint_never_replaces_what_it_did_not_write(folder) -> None:
+    image_folder(folder)
+    (folder / "painted").mkdir()
+    (folder / "painted" / "a.png").write_bytes(b"mine")
+    done = paint()
+    assert isinstance(done.exception, InvalidDataError)
+    assert "would be replaced" in str(done.exception)
+    assert (folder / "painted" / "a.png").read_bytes() == b"mine"
+    (folder / "painted.json").write_bytes((folder / "annotated.json").read_bytes())
+    done = paint("painted.json", ".")
+    assert "one of the inputs" in str(done.exception)

@@ -86,6 +86,16 @@ def test_what_is_missing_is_named(name) -> None:
         uncertainty_of(name).fit(boxes()).of(boxes())
 
 
+@pytest.mark.parametrize("name", BOX_UNCERTAINTIES.names())
+def test_without_boxes_no_column_is_needed(name) -> None:
+    measure = uncertainty_of(name).fit(SIGMOID)
+    none = np.zeros(N, bool)
+    for nothing in (Detections.empty([1, 2], SIGMOID.classes), boxes()[none], SIGMOID[none]):
+        assert measure.of(nothing).shape == (0,)
+    if name not in ("mean-entropy", "max-class-entropy"):
+        assert measure.of(SOFTMAX[none]).shape == (0,)
+
+
 def test_a_range_is_needed_before_use() -> None:
     with pytest.raises(InvalidDataError, match="Fit it"):
         uncertainty_of("normalized").of(SIGMOID)

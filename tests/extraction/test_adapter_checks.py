@@ -43,6 +43,12 @@ def repeated(found):
     return type(found)(*(None if c is None else c.repeat(40, *[1] * (c.ndim - 1)) for c in found))
 
 
+def with_variances(value, width=4):
+    return lambda found: found._replace(
+        covariance=torch.full((len(found.xyxy), width), float(value))
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -53,6 +59,13 @@ def repeated(found):
         (lambda f: f._replace(head_index=f.head_index + 7), "head_index outside its 1"),
         (lambda f: f._replace(confidence=f.confidence - 0.3), "but its score_threshold is 0.3"),
         (repeated, "boxes of an image, but its max_per_image is 100"),
+        (with_variances(1.0, width=3), r"returned covariance of shape \[\d+, 3\] for"),
+        (with_variances(0.0), r"returned the variances \[\[0.0, 0.0, 0.0, 0.0\]\], which must be"),
+        (with_variances(-1.0), "which must be above 0"),
+        (
+            lambda f: with_variances(1.0)(f) if len(f.xyxy) else f,
+            "returned covariance for some images only",
+        ),
         (lambda f: f._replace(features=None), "returns no features as its input"),
         (
             lambda f: f._replace(logits=f.logits / 2),

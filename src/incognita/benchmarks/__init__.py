@@ -7,15 +7,19 @@ from incognita.registry import attach
 if TYPE_CHECKING:
     from incognita.benchmarks.benchmark import Benchmark as Benchmark
     from incognita.benchmarks.corruptions import corrupt as corrupt
+    from incognita.benchmarks.corruptions.datasets import corrupted as corrupted
     from incognita.benchmarks.definition_files import list_benchmarks as list_benchmarks
     from incognita.benchmarks.load import load_benchmark as load_benchmark
+    from incognita.benchmarks.pseudo_unknown import PaintedOver as PaintedOver
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         ".benchmark": ["Benchmark"],
         ".corruptions": ["corrupt"],
+        ".corruptions.datasets": ["corrupted"],
         ".definition_files": ["list_benchmarks"],
         ".load": ["load_benchmark"],
+        ".pseudo_unknown": ["PaintedOver"],
     },
 )

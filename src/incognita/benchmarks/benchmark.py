@@ -8,6 +8,7 @@ from incognita.containers.dataset import Dataset
 
 KNOWN, SHIFTED, TEST = "known", "shifted", "test"  # two groups, and the set of known images
 MIXED = "mixed"  # the group of sets with known and unknown objects in one image
+Protocol = Literal["self-aware"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,8 @@ class Benchmark:
         full_spectrum: Whether shifted images count as known in the main table.
         default_model: The model meant for it, where one is embedded.
         notes: What a reader of its numbers must know, such as what is missing.
+        protocol: `self-aware`: a detector is made self-aware and judged, no methods are ranked.
+        free: Shifted sets whose images a self-aware detector may reject without penalty.
     """
 
     name: str
@@ -50,6 +53,8 @@ class Benchmark:
     default_model: str | None = None
     notes: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    protocol: Protocol | None = None
+    free: frozenset[str] = frozenset()
 
     @property
     def is_partial(self) -> bool:

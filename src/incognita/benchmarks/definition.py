@@ -10,9 +10,10 @@ name = "test"
 role = "test"                 # train, validation, test, shifted, near, far, farther, mixed, …
 kind = "folder"               # folder, imglist, terra or digits; for boxes coco or terra-scenes
 path = "signs/test"           # below the data folder
+corrupt = { kinds = "saod", severity = 3, seed = 0 }  # may be left out, as most keys
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import (
@@ -20,9 +21,11 @@ from pydantic import (
     Field,
     PositiveInt,
     SerializeAsAny,
+    model_serializer,
     model_validator,
 )
 
+from incognita.benchmarks.benchmark import Protocol
 from incognita.benchmarks.sources import KINDS, entry_class
 from incognita.benchmarks.sources.entry import (
     TESTED_UNKNOWN_ROLES,
@@ -95,6 +98,7 @@ class Definition(Table):
         default_model: The model meant for it.
         preprocessing: What the benchmark's own code does with an image.
         sources: Where images are published.
+        protocol: `self-aware`: a detector is made self-aware on the validation set and judged.
     """
 
     name: Name
@@ -120,6 +124,13 @@ class Definition(Table):
     default_model: str | None = None
     preprocessing: PreprocessingHint | None = None
     sources: Mapping[str, Source] = {}
+    protocol: Protocol | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Leave out what is not used: older definitions keep their hash."""
+        fields = serialize(self)
+        return {k: v for k, v in fields.items() if k != "protocol" or v is not None}
 
     @model_validator(mode="after")
     def _consistent(self) -> "Definition":
@@ -140,6 +151,7 @@ class Definition(Table):
                 f"only if it is given as --model; leave it out"
             )
         self._refuse_another_task()
+        self._check_protocol(roles)
         if part := missing_part(roles):
             role = "test" if part == "known" else "near"
             raise ValueError(f'it has no {part} images to test; add a set with role = "{role}"')
@@ -162,6 +174,16 @@ class Definition(Table):
             raise ValueError(
                 "annotations name the classes of boxes, but classes is a number; list the "
                 "names: classes = [...]"
+            )
+
+    def _check_protocol(self, roles: Sequence[str]) -> None:
+        if self.protocol is None:
+            return
+        if self.task != "detection":
+            raise ValueError('the protocol is self-aware, which needs task = "detection"')
+        if "validation" not in roles:
+            raise ValueError(
+                'the protocol is self-aware, but no set has role = "validation" to fit on; add one'
             )
 
 

@@ -25,8 +25,8 @@ from incognita.benchmarks.sources.entry import (
     missing_part,
 )
 from incognita.benchmarks.sources.recorded import file_name, load_recorded_sets
+from incognita.containers import ArrayDataset, BoxDataset, Dataset
 from incognita.containers.classes import plain
-from incognita.containers.dataset import ArrayDataset, BoxDataset, Dataset
 from incognita.errors import InvalidDataError, MissingDataError, count
 from incognita.files import check_regular
 from incognita.formats.data_folder import DataFolder
@@ -253,7 +253,7 @@ Did you mean openood/cifar10?
         allow_outside=allow_outside,
     )
     if folder is None:
-        loaded = [entry.load(context) for entry in definition.set]
+        loaded = [entry.load_as_tested(context) for entry in definition.set]
     else:
         loaded = load_recorded_sets(definition.set, context, folder)
     sets = present_sets(loaded)
@@ -456,6 +456,9 @@ def _assemble(
         default_model=definition.default_model,
         notes=notes,
         metadata=metadata,
+        protocol=definition.protocol,
+        free=frozenset(e.name for e in definition.set if e.rejection == "free")
+        & frozenset(by_role.get("shifted", {})),
     )
 
 

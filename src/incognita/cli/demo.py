@@ -1,4 +1,4 @@
-"""`incognita demo`: certify a detector, rank methods on a classifier and on a detector."""
+"""`incognita demo`: certify a detector, rank methods on models, make a detector self-aware."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,11 +20,13 @@ def demo_command(
 ) -> None:
     """Certify a simulated street detector, then rank methods on the embedded world Terra.
 
-    First on a classifier of images, then on a detector of objects in scenes.
+    First on a classifier of images, then on a detector of objects in scenes, which is made
+    self-aware at the end.
     """
     certify_street(out / "certificate.json")
     rank_on_terra(out, limit)
     find_on_terra(out, limit)
+    stay_silent_on_terra(out, limit)
 
 
 def certify_street(certificate: Path) -> None:
@@ -63,3 +65,11 @@ def find_on_terra(out: Path, limit: int | None) -> None:
     )  # scenes are small: sharing a layer among threads costs more than it saves
     typer.echo("\n3. A detector meets objects of unknown classes: incognita run terra/detection")
     run_command("terra/detection", methods=BOX_METHODS, limit=limit, out=out)
+
+
+def stay_silent_on_terra(out: Path, limit: int | None) -> None:
+    """Make the detector self-aware: it rejects scenes that it does not understand."""
+    from incognita.cli.run import run_command
+
+    typer.echo("\n4. The detector learns to stay silent: incognita run terra/self-aware")
+    run_command("terra/self-aware", limit=limit, out=out)

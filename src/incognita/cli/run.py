@@ -4,7 +4,7 @@ import sys
 from contextlib import redirect_stdout
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -200,9 +200,30 @@ def run_command(
     a full disk.
     """
     need("torch", extra="torch", needed_by="run")
+    from incognita.benchmarks.definition_files import find_definition
     from incognita.evaluation.evaluate import evaluate
     from incognita.extraction.settings import Settings
 
+    shared: dict[str, Any] = {
+        "weights": weights,
+        "data": data,
+        "allow_outside": allow_outside,
+        "outputs": _one_of(outputs, detections),
+        "save_outputs": save_outputs,
+        "limit": limit,
+        "seed": seed,
+        "n_resamples": resamples,
+        "boxes": _boxes(
+            score_threshold, max_per_image, nms_iou, confidence_threshold, unknown_threshold
+        ),
+        "settings": Settings(batch_size, precision.value, device, workers),
+        "store": store or out / "outputs",
+    }
+    definition = find_definition(benchmark, allow_outside=allow_outside).definition
+    if definition.protocol == "self-aware":
+        _refuse_methods(methods != "all", preprocess, embed, search, unknown_threshold)
+        _run_self_aware(model or None, benchmark, out, log, as_json=as_json, options=shared)
+        return
     # what a network or a method prints must not end up in the JSON
     progress = progress_on_stderr(resumes=True, log=log)
     with redirect_stdout(sys.stderr), progress as (on_step, on_progress):
@@ -210,30 +231,55 @@ def run_command(
             model or None,
             benchmark,
             methods,
-            weights=weights,
             preprocess=preprocess,
-            data=data,
-            allow_outside=allow_outside,
-            outputs=_one_of(outputs, detections),
             embed=embed,
-            save_outputs=save_outputs,
             search=search,
-            limit=limit,
-            seed=seed,
-            n_resamples=resamples,
-            boxes=_boxes(
-                score_threshold, max_per_image, nms_iou, confidence_threshold, unknown_threshold
-            ),
             name=name,
-            settings=Settings(batch_size, precision.value, device, workers),
-            store=store or out / "outputs",
             out=out / "results",
             on_progress=on_progress,
             on_step=on_step,
             on_note=lambda note: sys.stderr.write(f"note: {note}\n"),
+            **shared,
         )
     log_report(log, evaluation)
     finish(evaluation, out, as_json=as_json, wide=wide)
+
+
+def _refuse_methods(*given: object) -> None:
+    from incognita.errors import InvalidDataError
+
+    if any(given):
+        raise InvalidDataError(
+            "Expected no --methods, --preprocess, --embed, --search or --unknown-threshold: this "
+            "benchmark makes a detector self-aware and ranks no methods. Leave them out."
+        )
+
+
+def _run_self_aware(
+    model: list[str] | None,
+    benchmark: str,
+    out: Path,
+    log: Path | None,
+    *,
+    as_json: bool,
+    options: dict[str, Any],
+) -> None:
+    """Make a detector self-aware; print the report and where the rules are."""
+    from incognita.evaluation.self_aware_benchmark import make_self_aware
+    from incognita.results.export import as_json_text
+
+    folder = out / "self-aware" / Path(benchmark).with_suffix("").as_posix().replace("/", "-")
+    progress = progress_on_stderr(resumes=True, log=log)
+    with redirect_stdout(sys.stderr), progress as (on_step, on_progress):
+        _, report = make_self_aware(
+            model, benchmark, out=folder, on_step=on_step, on_progress=on_progress, **options
+        )
+    log_report(log, report)
+    sys.stdout.write(as_json_text(report) if as_json else str(report))
+    if not as_json:
+        sys.stdout.write(f"Rules and report: {folder.resolve()}\n")
+    if not report.is_complete:
+        raise typer.Exit(IN_PART)
 
 
 def _one_of(outputs: Path | None, detections: Path | None) -> Path | None:

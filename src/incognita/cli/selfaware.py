@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from incognita.cli._terminal import names_in, progress_on_stderr, refuse_overwriting
+from incognita.cli._terminal import IN_PART, names_in, progress_on_stderr, refuse_overwriting
 from incognita.cli.certify import AsJson, FoundPath, Known, Resamples, Seed, Truth
 from incognita.cli.certify import Out as ReportOut
 
 if TYPE_CHECKING:
     from incognita.containers.boxes import Detections
     from incognita.decisions import SelfAware, SelfAwareOutput
+
+SHOWN = 10  # images that are missing or unreadable
 
 selfaware_app = typer.Typer(
     help="Reject scenes a detector does not understand, and calibrate its boxes.",
@@ -60,9 +62,47 @@ Unknown = Annotated[
     list[str] | None,
     typer.Option(help="NAME=images.json,dets.json, images without known objects; repeat."),
 ]
+Images = Annotated[Path, typer.Option(help="The folder of the annotated images.")]
+OutFolder = Annotated[Path, typer.Option(help="A new folder for the painted images.")]
 Convention = Annotated[
     str, typer.Option(help="paper, or saod: BA and LaECE as the public code computes them.")
 ]
+
+
+@selfaware_app.command("paint")
+def paint_command(truth: Truth, images: Images, out: OutFolder) -> None:
+    """Paint the objects of validation images black: pseudo-unknown images for `fit`.
+
+    The same tree comes out, as PNG, with painted.json, a COCO file of its images. Crowd regions
+    stay as they are.
+
+    Exit codes: 0 every image is done; 2 wrong usage; 3 no such file, or no image of it; 4 some
+    images are missing or could not be read and are left out.
+
+    Example: incognita selfaware paint --truth val.json --images val2017 --out val2017-painted
+    """
+    from incognita.benchmarks.pseudo_unknown import MANIFEST, write_painted
+
+    refuse_overwriting(out / MANIFEST, truth)
+    with progress_on_stderr(first="reading") as (_, on_progress):
+        written = write_painted(
+            truth,
+            images,
+            out,
+            on_progress=lambda done, total: on_progress("painting", done, total),
+        )
+    sys.stdout.write(f"{written.n_images:,} images in {out}, listed in {out / MANIFEST}.\n")
+    if written.missing:
+        shown = ", ".join(written.missing[:SHOWN])
+        more = ", …" if len(written.missing) > SHOWN else ""
+        sys.stdout.write(f"Missing in {images}: {len(written.missing):,} images: {shown}{more}\n")
+    for problem in list(written.unreadable.values())[:SHOWN]:
+        sys.stdout.write(f"Skipped: {problem}\n")
+    if len(written.unreadable) > SHOWN:
+        n = len(written.unreadable) - SHOWN
+        sys.stdout.write(f"Skipped {n:,} more that could not be read.\n")
+    if written.missing or written.unreadable:
+        raise typer.Exit(IN_PART)
 
 
 @selfaware_app.command("fit")

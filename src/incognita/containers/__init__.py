@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from incognita.containers.classes import Classes as Classes
     from incognita.containers.classes import Role as Role
     from incognita.containers.dataset import ArrayDataset as ArrayDataset
+    from incognita.containers.dataset import BoxDataset as BoxDataset
+    from incognita.containers.dataset import Dataset as Dataset
     from incognita.containers.needs import ExtraOutput as ExtraOutput
     from incognita.containers.needs import Needs as Needs
     from incognita.containers.outputs import ClassifierOutputs as ClassifierOutputs
@@ -21,7 +23,7 @@ __getattr__, __dir__, __all__ = attach(
     {
         ".boxes": ["BoxTruth", "Detections"],
         ".classes": ["Classes", "Role"],
-        ".dataset": ["ArrayDataset"],
+        ".dataset": ["ArrayDataset", "BoxDataset", "Dataset"],
         ".needs": ["ExtraOutput", "Needs"],
         ".outputs": ["ClassifierOutputs", "DetectorOutputs", "Head"],
     },

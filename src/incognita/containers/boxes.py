@@ -80,6 +80,11 @@ class _FlatBoxes:
         offsets = concatenated_offsets(part.offsets for part in parts)
         return first._replace(image_ids=np.concatenate(filled), offsets=offsets, **columns)
 
+    def at_images(self: B, places: Int[np.ndarray, "images"], image_ids: np.ndarray) -> B:
+        """Return the images at these positions under new ids; a position may be repeated."""
+        counts = np.diff(self.offsets)[places]
+        return self._gather(self.offsets[places], counts, image_ids)
+
     @property
     def n_images(self) -> int:
         """The number of images, with and without boxes."""
@@ -150,6 +155,10 @@ class _FlatBoxes:
             is_ours = self.image_ids[source] == image_ids
             counts = np.where(is_ours, np.diff(self.offsets)[source], 0)
             first = self.offsets[source]
+        return self._gather(first, counts, image_ids)
+
+    def _gather(self: B, first: np.ndarray, counts: np.ndarray, image_ids: np.ndarray) -> B:
+        """Copy for each image the rows from `first` on."""
         offsets = np.concatenate([[0], np.cumsum(counts)])
         rows = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], counts)
         return self._take(rows, image_ids=image_ids, offsets=offsets)

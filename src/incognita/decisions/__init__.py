@@ -63,6 +63,7 @@ __getattr__, __dir__, __all__ = attach(
         ".parse": ["uncertainty_of", "calibrator_of", "confidence_policy", "score_policy"],
         ".self_aware": [
             "SelfAware",
+            "SelfAwareDetector",
             "SelfAwareOutput",
             "SelfAwareSettings",
             "load_self_aware",

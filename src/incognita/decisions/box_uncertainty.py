@@ -173,6 +173,8 @@ def _scaled(values: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
 
 
 def _logits(name: str, detections: Detections) -> Float64[np.ndarray, "boxes logits"]:
+    if not len(detections):  # an empty file needs no columns
+        return np.zeros((0, len(detections.classes)))
     if detections.logits is None:
         raise InvalidDataError(
             f"{name} needs the logits of the boxes, but these detections have none. Use "
@@ -183,7 +185,7 @@ def _logits(name: str, detections: Detections) -> Float64[np.ndarray, "boxes log
 
 def _all_logits(name: str, detections: Detections) -> Float64[np.ndarray, "boxes logits"]:
     logits = _logits(name, detections)
-    if detections.background is None:
+    if detections.background is None or not len(detections):
         return logits
     return np.column_stack([logits, np.asarray(detections.background, np.float64)])
 
@@ -202,6 +204,8 @@ def _sigmoid_entropies(name: str, detections: Detections) -> Float64[np.ndarray,
 
 
 def _variances(name: str, detections: Detections) -> Float[np.ndarray, "boxes 4"]:
+    if not len(detections):
+        return np.zeros((0, 4))
     if detections.covariance is None:
         raise InvalidDataError(
             f"{name} needs the covariance of the boxes, but these detections have none. Use "

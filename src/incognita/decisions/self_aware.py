@@ -47,6 +47,7 @@ from incognita.shapes import Bool, Float64
 # stands for the infinite uncertainty of an image without a box, which policies refuse
 _WITHOUT_BOXES = float(np.finfo(np.float64).max)
 FORMAT = "incognita.self-aware.1"
+_ROUNDING = float(np.finfo(np.float32).eps)  # between a confidence and the threshold it passed
 _TAU = 0.1  # the IoU of a true positive, in all of the paper
 
 
@@ -149,6 +150,8 @@ class SelfAware:
             "n_images": truth.n_images,
             "n_objects": len(truth),
             "n_pseudo_unknown": 0 if pseudo_unknown is None else pseudo_unknown.n_images,
+            "lowest_confidence": float(top.confidence.min(initial=1.0)),
+            "most_boxes": int(np.diff(top.offsets).max(initial=0)),
         }
         return cls(
             uncertainty,
@@ -175,6 +178,69 @@ class SelfAware:
         """Compute the uncertainty of each image from all of its boxes, also those below v."""
         return _of_images(
             detections, self.uncertainty, self.aggregation, self.top, self.max_per_image
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SelfAwareDetector:
+    """A detector that rejects images it does not understand and calibrates its boxes.
+
+    Its classes are matched with those of the rules by name; boxes of further ones are left out.
+
+    Args:
+        detector: A detector from `wrap_detector`, or a network that it accepts.
+        rules: Fitted rules, or the path of a file that `save_self_aware` wrote.
+        settings: How to run the network, as `extraction.settings.Settings`; such as the device.
+    """
+
+    detector: Any
+    rules: Any
+    settings: Any = None
+
+    def __post_init__(self) -> None:
+        from incognita.models import detector as models
+
+        rules = self.rules if isinstance(self.rules, SelfAware) else load_self_aware(self.rules)
+        is_wrapped = models.is_detector(self.detector)
+        detector = self.detector if is_wrapped else models.wrap_detector(self.detector)
+        if models.distinct_names(detector.class_names) != rules.known_names:
+            detector = models.match_class_names(detector, rules.known_names, "the self-aware rules")
+        _check_filter(rules, detector.name, asdict(detector.rules))
+        object.__setattr__(self, "rules", rules)
+        object.__setattr__(self, "detector", detector)
+
+    def __repr__(self) -> str:
+        return f"SelfAwareDetector({self.detector.name}, {self.rules!r})"
+
+    def __call__(self, images: Any) -> SelfAwareOutput:
+        """Decide about one image or several.
+
+        Args:
+            images: A path, an RGB array [height, width, 3] of uint8 or a PIL image; or a list of
+                them.
+        """
+        from incognita.extraction.extract import detect
+
+        options = {} if self.settings is None else {"settings": self.settings}
+        output: SelfAwareOutput = self.rules.apply(detect(self.detector, images, **options))
+        return output
+
+
+def _check_filter(rules: SelfAware, name: str, kept: dict[str, Any]) -> None:
+    """Refuse a detector that drops boxes of which the rules were fitted."""
+    lowest = rules.metadata.get("lowest_confidence", 1.0)
+    if kept["score_threshold"] > lowest + _ROUNDING:
+        raise InvalidDataError(
+            f"Expected a detector with boxes from a confidence of {lowest:.3g} on, as those the "
+            f"rules were fitted on, got {name}, which drops boxes below {kept['score_threshold']}. "
+            f"Wrap it with the score_threshold it had then."
+        )
+    most = min(rules.metadata.get("most_boxes", 1), rules.max_per_image)
+    if kept["max_per_image"] < most:
+        raise InvalidDataError(
+            f"Expected a detector with up to {most} boxes per image, as those the rules were "
+            f"fitted on, got {name} with at most {kept['max_per_image']}. Wrap it with "
+            f"max_per_image={most} or more."
         )
 
 

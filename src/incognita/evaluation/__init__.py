@@ -1,1 +1,20 @@
-"""The order of work: `evaluate` and `certify`, from models, files and arrays to results."""
+"""The order of work: `evaluate`, `certify`, self-awareness; from models and files to results."""
+
+from typing import TYPE_CHECKING
+
+from incognita.registry import attach
+
+if TYPE_CHECKING:
+    from incognita.evaluation.self_aware import AnnotatedSet as AnnotatedSet
+    from incognita.evaluation.self_aware import SelfAwareTest as SelfAwareTest
+    from incognita.evaluation.self_aware import evaluate_self_aware as evaluate_self_aware
+    from incognita.evaluation.self_aware_benchmark import SelfAwareRun as SelfAwareRun
+    from incognita.evaluation.self_aware_benchmark import make_self_aware as make_self_aware
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        ".self_aware": ["AnnotatedSet", "SelfAwareTest", "evaluate_self_aware"],
+        ".self_aware_benchmark": ["SelfAwareRun", "make_self_aware"],
+    },
+)

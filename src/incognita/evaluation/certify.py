@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from incognita._version import __version__
-from incognita.containers.boxes import BoxTruth, Detections
-from incognita.containers.classes import Role
+from incognita.containers import BoxTruth, Detections, Role
 from incognita.errors import InvalidDataError, count
 from incognita.metrics import calibration, conventions
 from incognita.metrics.lrp import optimal_lrp

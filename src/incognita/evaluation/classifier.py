@@ -12,9 +12,7 @@ from torch import nn
 
 from incognita.benchmarks.benchmark import SHIFTED, TEST, Benchmark
 from incognita.benchmarks.load import check_classes, list_benchmarks
-from incognita.containers.dataset import Dataset
-from incognita.containers.needs import ExtraOutput, Needs
-from incognita.containers.outputs import ClassifierOutputs
+from incognita.containers import ClassifierOutputs, Dataset, ExtraOutput, Needs
 from incognita.errors import InvalidDataError
 from incognita.evaluation.classifier_metrics import (
     as_results,

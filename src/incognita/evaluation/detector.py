@@ -17,11 +17,15 @@ from torch import nn
 
 from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED, TEST, Benchmark
 from incognita.benchmarks.load import check_classes, test_sets
-from incognita.containers.boxes import BoxTruth
-from incognita.containers.classes import find_spelling, plain
-from incognita.containers.dataset import BoxDataset, Dataset
-from incognita.containers.needs import ExtraOutput, Needs
-from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
+from incognita.containers import (
+    BoxDataset,
+    BoxTruth,
+    ClassifierOutputs,
+    Dataset,
+    DetectorOutputs,
+    ExtraOutput,
+    Needs,
+)
 from incognita.decisions.thresholds import (
     ConfidencePolicy,
     ConfidenceThreshold,
@@ -29,7 +33,7 @@ from incognita.decisions.thresholds import (
     UnknownThreshold,
 )
 from incognita.decisions.unknown_thresholds import HarmonicMean, KnownGaussian
-from incognita.errors import InvalidDataError, count
+from incognita.errors import InvalidDataError
 from incognita.evaluation.detector_metrics import (
     Measures,
     ThresholdedScores,
@@ -59,6 +63,7 @@ from incognita.methods.per_head import PerHead, for_heads
 from incognita.models.detector import (
     Detector,
     gives_features,
+    match_class_names,
     select_classes,
     wrap_detector,
 )
@@ -133,30 +138,7 @@ def _with_benchmark_classes(detector: Detector, benchmark: Benchmark) -> Detecto
     if is_unnamed(detector.class_names) and len(detector.class_names) == len(ours):
         note = f"{detector.name} names no classes: they are taken in the order of the benchmark"
         return select_classes(detector, ours, range(len(ours)), note=note)
-    theirs = [plain(name) for name in detector.class_names]
-    for name in ours:
-        if theirs.count(plain(name)) != 1:
-            raise InvalidDataError(_class_error(detector, name, benchmark))
-    places = [theirs.index(plain(name)) for name in ours]
-    n_others = len(theirs) - len(ours)
-    are = "is" if n_others == 1 else "are"
-    note = (
-        f"{count(n_others, 'class', 'classes')} of {detector.name} {are} not known here: "
-        f"boxes of {'it' if n_others == 1 else 'them'} are left out"
-    )
-    return select_classes(detector, ours, places, note=note if n_others else None)
-
-
-def _class_error(detector: Detector, name: str, benchmark: Benchmark) -> str:
-    n = [plain(theirs) for theirs in detector.class_names].count(plain(name))
-    if n > 1:
-        return f"{detector.name} has {n} classes called {name!r}. Give it distinct names."
-    spelled = find_spelling(name, detector.class_names)
-    guess = f" (its {spelled!r}?)" if spelled else ""
-    return (
-        f"{detector.name} has no class {name!r} of {benchmark.name}{guess}. Name all its classes "
-        f"as the benchmark spells them: wrap_detector(network, class_names=…)."
-    )
+    return match_class_names(detector, ours, benchmark.name)
 
 
 @dataclass(eq=False)

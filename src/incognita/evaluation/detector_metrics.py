@@ -14,8 +14,7 @@ from zlib import crc32
 import numpy as np
 
 from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED
-from incognita.containers.boxes import BoxTruth, Detections
-from incognita.containers.classes import Role
+from incognita.containers import BoxTruth, Detections, Role
 from incognita.decisions.thresholds import UnknownThreshold
 from incognita.errors import InvalidDataError
 from incognita.metrics import conventions

@@ -140,7 +140,7 @@ def evaluate(
             "them to load_benchmark."
         )
     if outputs is not None:
-        model = _recorded_model(model, benchmark, Path(outputs), embed)
+        model = recorded_model(model, benchmark, Path(outputs), embed)
     elif embed is not None:
         raise InvalidDataError("`embed` needs boxes from files. Give --detections or outputs.")
     log_store = None if store is None else OutputStore(Path(store))
@@ -215,9 +215,10 @@ def _refuse_preprocess(preprocess: object, benchmark: Benchmark) -> None:
         )
 
 
-def _recorded_model(
+def recorded_model(
     model: object, benchmark: Benchmark, folder: Path, embed: str | Classifier | None
 ) -> RecordedModel:
+    """Return the model whose outputs are in a folder."""
     if model is not None:
         raise InvalidDataError("Expected a model or outputs, got both. Leave one of them out.")
     example = benchmark.test
@@ -244,7 +245,7 @@ def _detector_task(
     model: object, benchmark: Benchmark, weights: Path | None, boxes: BoxOptions, log: ExtractionLog
 ) -> DetectorTask:
     refuse_half_precision(log.settings)  # even if every result is stored already
-    detector = _with_filter(load_detector(model, benchmark, weights), boxes)
+    detector = with_filter(load_detector(model, benchmark, weights), boxes)
     return DetectorTask(
         detector,
         benchmark,
@@ -254,7 +255,7 @@ def _detector_task(
     )
 
 
-def _with_filter(detector: Detector, boxes: BoxOptions) -> Detector:
+def with_filter(detector: Detector, boxes: BoxOptions) -> Detector:
     """Apply the box filter; raise if the detector ignores it."""
     changed = detector.with_filter(
         score_threshold=boxes.score_threshold,

@@ -15,9 +15,7 @@ from torch import Tensor
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.benchmarks.load import test_sets
 from incognita.benchmarks.sources.recorded import without_separators
-from incognita.containers.dataset import Dataset
-from incognita.containers.needs import ExtraOutput, Needs
-from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
+from incognita.containers import ClassifierOutputs, Dataset, DetectorOutputs, ExtraOutput, Needs
 from incognita.errors import InvalidDataError
 from incognita.evaluation.hyperparameter_search import SearchData, grid_extra_outputs, search
 from incognita.extraction.extract import Extracted, ExtractionJob, extract, task_of

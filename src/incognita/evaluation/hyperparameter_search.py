@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from incognita.containers.needs import ExtraOutput
-from incognita.containers.outputs import ClassifierOutputs
+from incognita.containers import ClassifierOutputs, ExtraOutput
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method
 from incognita.metrics.ranking import auroc

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.benchmarks.load import fitting_sets
+from incognita.containers import BoxDataset, ClassifierOutputs, Dataset
 from incognita.containers.classes import plain
-from incognita.containers.dataset import BoxDataset, Dataset
-from incognita.containers.outputs import ClassifierOutputs
 from incognita.shapes import Int
 
 FEW_ROWS = 10

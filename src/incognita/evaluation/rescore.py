@@ -7,8 +7,7 @@ from typing import Any
 
 from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED, Benchmark
 from incognita.benchmarks.load import fitting_sets, test_sets
-from incognita.containers.dataset import Dataset
-from incognita.containers.needs import ExtraOutput, Needs
+from incognita.containers import Dataset, ExtraOutput, Needs
 from incognita.decisions.parse import confidence_policy, score_policy
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.evaluation.classifier import ClassifierTask

@@ -48,12 +48,14 @@ class SelfAwareTest:
         shifted: The same or other known images, changed; by name, such as the severity.
         free: Names of shifted sets whose images may be rejected without penalty.
         unknown: Detections on images without any known object, by the name of the set.
+        validation: The images the rules were fitted on, for AP on them.
     """
 
     known: AnnotatedSet
     shifted: Mapping[str, AnnotatedSet] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
     unknown: Mapping[str, Detections] = field(default_factory=dict)
+    validation: AnnotatedSet | None = None
 
     def __post_init__(self) -> None:
         if strange := self.free - set(self.shifted):
@@ -237,6 +239,8 @@ class _Measurement:
     def _precisions(self) -> Iterator[Result]:
         """Measure COCO AP of the detector as it is, on each set (table A.8)."""
         sets = {Split("known", "as detected"): self.test.known}
+        if self.test.validation is not None:
+            sets[Split("validation")] = self.test.validation
         sets |= {Split("shifted", name): part for name, part in self.test.shifted.items()}
         for split, part in sets.items():
             found = part.detections.for_images(part.truth.image_ids)

@@ -14,9 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from incognita.containers.dataset import Dataset
-from incognita.containers.needs import ExtraOutput
-from incognita.containers.outputs import ClassifierOutputs, Head
+from incognita.containers import ClassifierOutputs, Dataset, ExtraOutput, Head
 from incognita.extraction.feature_maps import pooled
 from incognita.extraction.settings import (
     CLASSIFIER_LAYOUT,

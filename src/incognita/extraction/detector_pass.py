@@ -12,11 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from incognita.containers.boxes import Detections
-from incognita.containers.classes import Classes, Role
-from incognita.containers.dataset import Dataset
-from incognita.containers.needs import ExtraOutput
-from incognita.containers.outputs import DetectorOutputs, Head
+from incognita.containers import (
+    Classes,
+    Dataset,
+    Detections,
+    DetectorOutputs,
+    ExtraOutput,
+    Head,
+    Role,
+)
 from incognita.errors import InvalidDataError
 from incognita.extraction.feature_maps import pool_boxes
 from incognita.extraction.settings import (
@@ -35,6 +39,7 @@ from incognita.models.detector import (
     ImageDetections,
     PreprocessedImage,
     check_classes,
+    distinct_names,
 )
 
 _PLACE = "place"  # the boxes again in every group, so that groups recorded apart can be compared
@@ -229,13 +234,9 @@ class DetectorExtraction:
 
 
 def _classes_of(detector: Detector) -> Classes:
-    """Return the detector's classes, all of them known.
-
-    A repeated name is followed by its index: COCO's detectors have several "N/A".
-    """
-    given = list(detector.class_names)
-    names = [name if given.index(name) == k else f"{name} ({k})" for k, name in enumerate(given)]
-    return Classes(tuple(names), (Role.KNOWN,) * len(names))
+    """Return the detector's classes, all of them known."""
+    names = distinct_names(detector.class_names)
+    return Classes(names, (Role.KNOWN,) * len(names))
 
 
 def _same_boxes(columns: Columns, xyxy: np.ndarray) -> dict[str, Tensor]:
@@ -271,7 +272,7 @@ class _AdapterChecks:
     def __init__(self, detector: Detector) -> None:
         self._detector = detector
         self._n_heads = max(1, len(detector.heads))
-        self._width_and_background: tuple[int | None, bool] | None = None
+        self._columns: tuple[int | None, bool, bool] | None = None
         self._is_head_checked = False
 
     def check(self, out: DetectorForward, n_images: int, *, layers: bool) -> None:
@@ -284,7 +285,7 @@ class _AdapterChecks:
         for image in out.images:
             self._check_columns(image)
             self._check_rules(image.confidence)
-            self._check_width_and_background(image)
+            self._check_same_columns(image)
         filled = [image for image in out.images if len(image.xyxy)]
         if filled and not self._is_head_checked:
             self._is_head_checked = True
@@ -303,10 +304,21 @@ class _AdapterChecks:
                     f"returned {len(column)} rows of {name} for {n} boxes of an image",
                 )
         check_classes(image, len(self._detector.class_names), self._detector.name)
+        if image.covariance is not None:
+            self._check_covariance(image.covariance, n)
         heads = image.head_index
         is_outside = (heads < 0) | (heads >= self._n_heads)
         self._refuse(
             bool(is_outside.any()), f"returned a head_index outside its {self._n_heads} heads"
+        )
+
+    def _check_covariance(self, covariance: Tensor, n: int) -> None:
+        shape = tuple(covariance.shape)
+        self._refuse(shape != (n, 4), f"returned covariance of shape {list(shape)} for {n} boxes")
+        is_wrong = (covariance <= 0).any(dim=1)  # NaN is the image's fault, as in other columns
+        self._refuse(
+            bool(is_wrong.any()),
+            f"returned the variances {covariance[is_wrong][:1].tolist()}, which must be above 0",
         )
 
     def _check_rules(self, confidence: Tensor) -> None:
@@ -324,18 +336,19 @@ class _AdapterChecks:
             f"score_threshold is {rules.score_threshold:g}",
         )
 
-    def _check_width_and_background(self, image: ImageDetections) -> None:
+    def _check_same_columns(self, image: ImageDetections) -> None:
         """Check that all images have the same columns: what is recorded is one table."""
         width = None if image.features is None else int(image.features.shape[1])
-        now = (width, image.background is not None)
-        before = self._width_and_background or now
+        now = (width, image.background is not None, image.covariance is not None)
+        before = self._columns or now
         self._refuse(
             width != before[0],
             f"returned {_features(width)} for one image and {_features(before[0])} for another "
             f"(an image without boxes has features [0, d])",
         )
         self._refuse(now[1] != before[1], "returned background for some images only")
-        self._width_and_background = now
+        self._refuse(now[2] != before[2], "returned covariance for some images only")
+        self._columns = now
 
     def _check_heads(self, images: Sequence[ImageDetections]) -> None:
         heads = self._detector.heads

@@ -23,10 +23,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from incognita.containers.boxes import Detections
-from incognita.containers.dataset import ArrayDataset, Dataset
-from incognita.containers.needs import ExtraOutput
-from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs
+from incognita.containers import (
+    ArrayDataset,
+    ClassifierOutputs,
+    Dataset,
+    Detections,
+    DetectorOutputs,
+    ExtraOutput,
+)
 from incognita.errors import InvalidDataError, StorageError, WorkerError
 from incognita.extraction.classifier_pass import ClassifierExtraction
 from incognita.extraction.detector_pass import DetectorExtraction
@@ -476,7 +480,7 @@ def _pickled(job: ExtractionJob) -> bytes:
         ) from error
 
 
-def detect(model: Any, images: Any) -> Detections:
+def detect(model: Any, images: Any, *, settings: Settings = Settings()) -> Detections:  # noqa: B008 - it is frozen
     """Detect objects in a few images, with the logits and features behind every box.
 
     `xyxy`, `confidence`, `class_ids` (places in `classes.names`) are those of the library;
@@ -487,13 +491,14 @@ def detect(model: Any, images: Any) -> Detections:
         model: A detector from `wrap_detector`, or a network that it accepts.
         images: One image or several: a path, an RGB array [height, width, 3] of uint8, or a
             PIL image.
+        settings: How to run the network.
     """
     detector = model if is_detector(model) else wrap_detector(model)
     several = images if isinstance(images, list | tuple) else [images]
     ids = [_name(image, place) for place, image in enumerate(several)]
     ids = [name if ids.count(name) == 1 else f"{name}#{k}" for k, name in enumerate(ids)]
     dataset = ArrayDataset("images", tuple(ids), [_pixels(image) for image in several])
-    extracted = extract(detector, dataset)
+    extracted = extract(detector, dataset, settings=settings)
     if extracted.failed_images:
         first = extracted.failed_images[0]
         raise InvalidDataError(f"Image {first.image_id} failed: {first.reason}.")

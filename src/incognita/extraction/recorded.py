@@ -12,9 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from incognita.containers.boxes import Detections
-from incognita.containers.dataset import Dataset
-from incognita.containers.outputs import ClassifierOutputs, DetectorOutputs, Head
+from incognita.containers import ClassifierOutputs, Dataset, Detections, DetectorOutputs, Head
 from incognita.errors import InvalidDataError
 from incognita.extraction.classifier_pass import identity_of_classifier
 from incognita.files import replacing
@@ -275,6 +273,9 @@ def save_outputs(
 def _save_boxes(path: Path, found: Detections, dataset: Dataset) -> None:
     if path.suffix != ".json":
         raise InvalidDataError(f"Expected a file that ends in .json for boxes, got {path.name}.")
+    clean = getattr(dataset, "source", None)
+    if isinstance(clean, CocoDataset) and tuple(clean.image_ids) == tuple(dataset.image_ids):
+        dataset = clean
     if isinstance(dataset, CocoDataset):  # the ids of the annotation file
         record_of = dict(zip(map(str, dataset.image_ids), dataset.record_ids, strict=True))
         found = replace(found, image_ids=np.array([record_of[i] for i in found.image_ids.tolist()]))

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from incognita.containers.dataset import Dataset
-from incognita.containers.needs import ExtraOutput
+from incognita.containers import Dataset, ExtraOutput
 from incognita.errors import IncognitaError, InvalidDataError
 from incognita.extraction.settings import (
     OutputRequest,

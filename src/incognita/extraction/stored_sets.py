@@ -14,10 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from incognita.containers.boxes import BoxTruth
-from incognita.containers.classes import Classes, Role
-from incognita.containers.dataset import BoxDataset, Dataset
-from incognita.containers.outputs import Head
+from incognita.containers import BoxDataset, BoxTruth, Classes, Dataset, Head, Role
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.extraction.stored_outputs import IMAGES
 from incognita.formats.recorded_outputs import Arrays, load_arrays, save_arrays

@@ -42,11 +42,11 @@ class CocoFile:
 
     Args:
         path: The file.
-        class_map: The classes that its categories become.
+        class_map: The classes that its categories become; by default known ones of their names.
     """
 
     path: Path
-    class_map: ClassMap
+    class_map: ClassMap = field(default_factory=ClassMap)
 
     @cached_property
     def content(self) -> CocoContent:

@@ -176,7 +176,12 @@ class FileDataset:
 
 
 def identities(dataset: Dataset) -> frozenset[str]:
-    """Return what tells images apart: the real path of a file, or the id of another image."""
+    """Return what tells images apart: the real path of a file, or the id of another image.
+
+    A copy that is made of another data set while it is read shows the images of that one.
+    """
+    if isinstance(source := getattr(dataset, "source", None), Dataset):
+        return identities(source)
     if not isinstance(dataset, FileDataset):
         return frozenset(dataset.image_ids)
     return frozenset(real_paths(dataset.root, dataset.image_ids))

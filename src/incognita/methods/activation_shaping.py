@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import ExtraOutput, Needs
-from incognita.containers.outputs import ClassifierOutputs, Head
+from incognita.containers import ClassifierOutputs, ExtraOutput, Head, Needs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method, Refit, Rows
 from incognita.methods.numerics.activations import (

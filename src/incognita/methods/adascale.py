@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import ExtraOutput, Needs
-from incognita.containers.outputs import ClassifierOutputs
+from incognita.containers import ClassifierOutputs, ExtraOutput, Needs
 from incognita.errors import InvalidDataError
 from incognita.extraction.extra_outputs import AdaScaleStep
 from incognita.methods.activation_shaping import Shaping

@@ -7,8 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import Needs
-from incognita.containers.outputs import ClassifierOutputs, Head
+from incognita.containers import ClassifierOutputs, Head, Needs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method, Rows
 from incognita.methods.numerics.activations import float64_logits

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import Needs
-from incognita.containers.outputs import ClassifierOutputs
+from incognita.containers import ClassifierOutputs, Needs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method, Refit, Rows
 from incognita.methods.numerics.neighbor_search import (

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from incognita.containers.needs import Needs
-from incognita.containers.outputs import ClassifierOutputs
+from incognita.containers import ClassifierOutputs, Needs
 from incognita.errors import InvalidDataError
 from incognita.methods.knn import KNN
 from incognita.methods.mahalanobis import DDU, MDS

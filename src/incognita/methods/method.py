@@ -9,8 +9,7 @@ from typing import Any, ClassVar, final
 
 from torch import Tensor
 
-from incognita.containers.needs import ExtraOutput, Needs
-from incognita.containers.outputs import ClassifierOutputs, Head
+from incognita.containers import ClassifierOutputs, ExtraOutput, Head, Needs
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.shapes import Float, Int
 

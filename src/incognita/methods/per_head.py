@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
-from incognita.containers.needs import ExtraOutput, Needs
-from incognita.containers.outputs import ClassifierOutputs
+from incognita.containers import ClassifierOutputs, ExtraOutput, Needs
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.methods.method import Method, Rows
 from incognita.methods.softmax import Energy

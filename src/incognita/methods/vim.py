@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from incognita.containers.needs import Needs
-from incognita.containers.outputs import Head
+from incognita.containers import Head, Needs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method, Refit, Rows
 from incognita.methods.numerics.mahalanobis_distance import centered

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from incognita.containers.classes import find_spelling, plain
 from incognita.containers.outputs import Head
-from incognita.errors import InvalidDataError, unknown_name
+from incognita.errors import InvalidDataError, count, unknown_name
 from incognita.models.fingerprints import PicklableAdapter, source_of
 from incognita.models.introspection import MapSource, unwrap
 from incognita.models.libraries import LIBRARIES, library_of
@@ -483,4 +484,50 @@ def select_classes(
         head_reason=detector.head_reason,
         source=source_of(detector),
         note=note,
+    )
+
+
+def distinct_names(class_names: Sequence[str]) -> tuple[str, ...]:
+    """Return class names with the index behind a repeated one: COCO's have several "N/A".
+
+    >>> distinct_names(["N/A", "car", "N/A"])
+    ('N/A', 'car', 'N/A (2)')
+    """
+    given = list(class_names)
+    return tuple(n if given.index(n) == k else f"{n} ({k})" for k, n in enumerate(given))
+
+
+def match_class_names(detector: Detector, class_names: Sequence[str], owner: str) -> Detector:
+    """Select the classes of these names, in this order and spelling; all must be there.
+
+    Args:
+        detector: The detector; it may have other classes as well.
+        class_names: The names.
+        owner: Whose names they are, for messages.
+    """
+    if list(detector.class_names) == list(class_names):
+        return detector
+    theirs = [plain(name) for name in detector.class_names]
+    for name in class_names:
+        if theirs.count(plain(name)) != 1:
+            raise InvalidDataError(_class_error(detector, name, owner))
+    places = [theirs.index(plain(name)) for name in class_names]
+    n_others = len(theirs) - len(class_names)
+    are = "is" if n_others == 1 else "are"
+    note = (
+        f"{count(n_others, 'class', 'classes')} of {detector.name} {are} not known here: "
+        f"boxes of {'it' if n_others == 1 else 'them'} are left out"
+    )
+    return select_classes(detector, class_names, places, note=note if n_others else None)
+
+
+def _class_error(detector: Detector, name: str, owner: str) -> str:
+    n = [plain(theirs) for theirs in detector.class_names].count(plain(name))
+    if n > 1:
+        return f"{detector.name} has {n} classes called {name!r}. Give it distinct names."
+    spelled = find_spelling(name, detector.class_names)
+    guess = f" (its {spelled!r}?)" if spelled else ""
+    return (
+        f"{detector.name} has no class {name!r} of {owner}{guess}. Name all its classes as they "
+        f"are spelled there: wrap_detector(network, class_names=…)."
     )

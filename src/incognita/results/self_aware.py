@@ -1,7 +1,7 @@
 """The report on a self-aware detector: DAQ, what it is made of, and what qualifies it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -42,17 +42,27 @@ class SelfAwareReport(Report):
         results: One record per metric and set of images.
         notes: What was left out or looks wrong.
         inputs: What it was computed from: files, hashes, options.
+        before: The same of the detector as it is, where that was measured.
     """
 
     results: tuple[Result, ...]
     notes: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
+    before: tuple[Result, ...] = ()
 
     def __repr__(self) -> str:
-        found = {(result.split, result.metric): result for result in self.results}
-        daq = found.get((Split("all"), "detection_awareness_quality"))
-        shown = "no DAQ" if daq is None else f"DAQ {_percent(daq)}"
-        return f"SelfAwareReport({shown}, {len(self.results)} results)"
+        return f"SelfAwareReport({self._awareness()}, {len(self.results)} results)"
+
+    def _awareness(self) -> str:
+        daq = (Split("all"), "detection_awareness_quality")
+        now, before = (_by_place(results).get(daq) for results in (self.results, self.before))
+        shown = "no DAQ" if now is None else f"DAQ {_percent(now)}"
+        return shown if before is None else f"{shown}, {_percent(before)} before"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no set is missing and no image failed."""
+        return not self.inputs.get("missing") and not self.inputs.get("failed_images")
 
     def get(self, metric: str, split: str = "all") -> Result:
         """Return one result."""
@@ -71,6 +81,7 @@ class SelfAwareReport(Report):
         """Return everything for a JSON file."""
         return {
             "results": [result.as_json() for result in self.results],
+            "before": [result.as_json() for result in self.before],
             "notes": list(self.notes),
             "inputs": dict(self.inputs),
         }
@@ -81,7 +92,8 @@ class SelfAwareReport(Report):
 
     def headline(self) -> str:
         """Return DAQ in one line."""
-        return repr(self)
+        named = [str(self.inputs[key]) for key in ("model", "benchmark") if key in self.inputs]
+        return f"{' on '.join(named)}: {self._awareness()}" if named else repr(self)
 
     def remarks(self) -> list[tuple[str, str]]:
         """Return the notes."""
@@ -98,27 +110,43 @@ class SelfAwareReport(Report):
         from rich.table import Table
 
         del width  # four narrow columns fit every screen
-        table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption=_CAPTION)
-        for name, justify in (("images", "left"), ("metric", "left"), ("%", "right")):
-            table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-        table.add_column("95 %", justify="right", no_wrap=True)
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption=self._caption)
+        table.add_column("images", no_wrap=True)
+        table.add_column("metric", no_wrap=True)
+        for name in (["before"] if self.before else []) + ["%", "95 %"]:
+            table.add_column(name, justify="right", no_wrap=True)
         rest = [result for result in self.results if result not in self._main()]
         last = None
         for result in [*self._main(), *rest]:
             if last is not None and result.split.group != last:  # type: ignore[attr-defined]
                 table.add_section()
             last = result.split.group  # type: ignore[attr-defined]
-            info = get_metric(result.metric)
-            name = f"{info.title} {info.direction.arrow}"
-            table.add_row(str(result.split), name, _percent(result), _bounds(result))
+            table.add_row(*self._row(result))
         return table
 
+    @property
+    def _caption(self) -> str:
+        return f"{_CAPTION}\n{_BEFORE}" if self.before else _CAPTION
+
+    def _row(self, result: Result) -> list[str]:
+        info = get_metric(result.metric)
+        cells = [str(result.split), f"{info.title} {info.direction.arrow}"]
+        if self.before:
+            earlier = _by_place(self.before).get((result.split, result.metric))
+            cells.append("" if earlier is None else _percent(earlier))
+        return [*cells, _percent(result), _bounds(result)]
+
     def _main(self) -> list[Result]:
-        found = {(result.split, result.metric): result for result in self.results}
+        found = _by_place(self.results)
         return [found[row] for row in _ROWS if row in found]
 
 
+def _by_place(results: Iterable[Result]) -> dict[tuple[str, str], Result]:
+    return {(result.split, result.metric): result for result in results}
+
+
 _CAPTION = "↑ higher is better, ↓ lower is better; - undefined; bootstrap interval over images"
+_BEFORE = "before: boxes above 0.5, not calibrated, 95 % of the validation images accepted"
 
 
 def _title(result: Result) -> str:

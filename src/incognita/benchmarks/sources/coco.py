@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from incognita.benchmarks.sources.entry import N_SHOWN, DataContext, LoadedSet, SetEntry, Task
-from incognita.containers.boxes import BoxTruth
-from incognita.containers.classes import Role, find_spelling, plain
+from incognita.containers import BoxTruth, Role
+from incognita.containers.classes import find_spelling, plain
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
 from incognita.formats.class_roles import ClassMap
 from incognita.formats.coco_dataset import CocoDataset, CocoFile, find_files, is_in_fold

@@ -1,15 +1,24 @@
 """What every kind of data set shares: its entry in a definition, and what loading it returns."""
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    model_serializer,
+    model_validator,
+)
 
+from incognita.benchmarks.corruptions import kinds_of
 from incognita.containers._checks import check_class_ids
 from incognita.containers.dataset import Dataset
 from incognita.errors import InvalidDataError, UnknownNameError, unknown_name
@@ -25,6 +34,8 @@ KNOWN_ROLES = ("train", "validation", "test", "shifted")
 UNKNOWN_GROUPS = ("near", "far", "farther")  # images that show nothing known
 TESTED_UNKNOWN_ROLES = (*UNKNOWN_GROUPS, "mixed")
 TESTED_ROLES = ("test", "shifted", *TESTED_UNKNOWN_ROLES)
+Severity = Annotated[int, Field(ge=1, le=5)]
+_LATER_FIELDS = ("corrupt", "rejection")
 N_SHOWN = 5  # missing paths that a message names
 
 
@@ -95,6 +106,48 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+class Corruption(Table):
+    """How the images of a set are corrupted while they are read.
+
+    Args:
+        kinds: A list (`saod`, `imagenet-c`), a kind such as `fog`, or several of these.
+        severity: From 1 to 5, or several of them.
+        seed: Of the random numbers, of the kinds drawn and of the sample.
+        sample: Number of corrupted images, spread evenly over kinds and severities.
+    """
+
+    kinds: str | Annotated[list[str], Field(min_length=1)]
+    severity: Severity | Annotated[list[Severity], Field(min_length=1)]
+    seed: NonNegativeInt = 0
+    sample: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _kinds_exist(self) -> "Corruption":
+        for name in [self.kinds] if isinstance(self.kinds, str) else self.kinds:
+            try:
+                kinds_of(name)
+            except UnknownNameError as error:
+                raise ValueError(str(error)) from error
+        return self
+
+    def apply(self, loaded: "LoadedSet") -> "LoadedSet":
+        """Corrupt the images that were found; of an incomplete set a smaller sample."""
+        from incognita.benchmarks.corruptions.datasets import corrupted
+
+        if loaded.dataset is None:
+            return loaded
+        complete = loaded.expected or loaded.found
+        sample, expected = self.sample, self.sample
+        if sample is not None:
+            sample = max(1, sample * min(loaded.found, complete) // complete)
+        dataset = corrupted(
+            loaded.dataset, self.kinds, self.severity, seed=self.seed, sample=sample
+        )
+        if expected is None and loaded.expected is not None:
+            expected = complete * len(dataset) // loaded.found
+        return replace(loaded, dataset=dataset, expected=expected)
+
+
 class SetEntry(Table):
     """One set of images and its part in the benchmark.
 
@@ -107,6 +160,8 @@ class SetEntry(Table):
         source: Name of an entry of `sources`.
         note: What a reader of its numbers must know.
         allowed_classes: Own classes that may bear the name of a known class.
+        corrupt: How its images are corrupted while they are read; `count` is that of clean ones.
+        rejection: `free` if a self-aware detector may reject these shifted images.
     """
 
     task: ClassVar[Task] = "classification"
@@ -120,6 +175,23 @@ class SetEntry(Table):
     source: str | None = None
     note: str | None = None
     allowed_classes: list[str] = []
+    corrupt: Corruption | None = None
+    rejection: Literal["free"] | None = None
+
+    @model_validator(mode="after")
+    def _only_shifted_are_free(self) -> "SetEntry":
+        if self.rejection is not None and self.role != "shifted":
+            raise ValueError(
+                f"set {self.name!r} has the role {self.role}, but only shifted images may be "
+                f"rejected freely; leave rejection out"
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Leave out what a set does not use: older definitions keep their hash."""
+        fields = serialize(self)
+        return {k: v for k, v in fields.items() if k not in _LATER_FIELDS or v is not None}
 
     @property
     def is_known(self) -> bool:
@@ -134,6 +206,11 @@ class SetEntry(Table):
     @abstractmethod
     def load(self, context: DataContext) -> "LoadedSet":
         """Find the images; missing ones are reported in the result, invalid ones raise."""
+
+    def load_as_tested(self, context: DataContext) -> "LoadedSet":
+        """Find the images, and corrupt them where the definition says so."""
+        loaded = self.load(context)
+        return loaded if self.corrupt is None else self.corrupt.apply(loaded)
 
     def check_labels(self, labels: Int[np.ndarray, "n"] | None, context: DataContext) -> None:
         """Check that known images have a class in range, and unknown images have none."""

@@ -125,6 +125,7 @@ def _load_boxes(
     entries: Sequence[SetEntry], context: DataContext, folder: OutputsFolder
 ) -> list[LoadedSet]:
     numbering: DetectorClasses | None = None
+    _refuse_samples(entries)
     loaded = {entry.name: entry.load(context) for entry in entries}
     all_ids = None if folder.boxes is None else _ids_of_all(loaded.values(), folder.boxes)
     test = next(s for s in loaded.values() if s.entry.role == "test")
@@ -143,6 +144,16 @@ def _load_boxes(
         sets.append(replace(found, dataset=dataset, notes=notes))
     _check_sidecars([s.dataset for s in sets if isinstance(s.dataset, RecordedBoxes)])
     return sets
+
+
+def _refuse_samples(entries: Sequence[SetEntry]) -> None:
+    for entry in entries:
+        how = entry.corrupt
+        if how is not None and (how.sample is not None or not isinstance(how.severity, int)):
+            raise InvalidDataError(
+                f"Expected one severity and no sample for recorded boxes, got set {entry.name!r}, "
+                f"in which an image may be repeated. Run the detector instead."
+            )
 
 
 def _check_sidecars(sets: Sequence[RecordedBoxes]) -> None:

@@ -22,8 +22,7 @@ from incognita.benchmarks.terra.rendering import (
     render_scene_of,
     renderer_hash,
 )
-from incognita.containers.boxes import BoxTruth
-from incognita.containers.classes import Classes
+from incognita.containers import BoxTruth, Classes
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.shapes import Float, Int, Shaped
 

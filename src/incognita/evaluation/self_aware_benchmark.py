@@ -1,0 +1,232 @@
+"""From a detector and a benchmark to a self-aware detector and its DAQ."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from incognita.benchmarks.benchmark import TEST, Benchmark
+from incognita.benchmarks.load import check_benchmark, load_benchmark
+from incognita.benchmarks.pseudo_unknown import PaintedOver
+from incognita.containers import BoxDataset, Dataset, Detections
+from incognita.decisions.self_aware import SelfAware, SelfAwareSettings, save_self_aware
+from incognita.errors import InvalidDataError, MissingDataError, count
+from incognita.evaluation.detector import (
+    UNKNOWN_VALIDATION,
+    VALIDATION,
+    load_detector,
+    truth_of,
+)
+from incognita.evaluation.detector_metrics import align_classes
+from incognita.evaluation.evaluate import BoxOptions, recorded_model, with_filter
+from incognita.evaluation.fit_and_score import ExtractionLog, Progress
+from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest, evaluate_self_aware
+from incognita.extraction.settings import Settings
+from incognita.extraction.store import OutputStore
+from incognita.formats.recorded_outputs import RecordedBoxes
+from incognita.models.detector import Detector
+from incognita.results.self_aware import SelfAwareReport
+
+# the first row of the paper's table 7: the detector as it is
+BEFORE = SelfAwareSettings(
+    image_threshold="quantile(share=0.95)", confidence_threshold=0.5, calibrator="none"
+)
+PAINTED = "painted over"
+
+
+class SelfAwareRun(NamedTuple):
+    """The rules of a detector and its report; `report.before` is the detector as it is."""
+
+    fitted: SelfAware
+    report: SelfAwareReport
+
+
+@dataclass(frozen=True, eq=False)
+class SelfAwareImages:
+    """The detections that a benchmark of self-awareness needs."""
+
+    validation: AnnotatedSet
+    pseudo_unknown: Detections
+    test: SelfAwareTest
+
+
+def make_self_aware(
+    model: Any = None,
+    benchmark: str | Path | Benchmark = "terra/self-aware",
+    *,
+    rules: SelfAwareSettings | None = None,
+    convention: str = "paper",
+    weights: str | Path | None = None,
+    data: str | Path | None = None,
+    allow_outside: bool = False,
+    outputs: str | Path | None = None,
+    save_outputs: str | Path | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    n_resamples: int = 200,
+    boxes: BoxOptions | None = None,
+    settings: Settings | None = None,
+    store: str | Path | None = None,
+    out: str | Path | None = None,
+    on_progress: Progress | None = None,
+    on_step: Callable[[str], None] | None = None,
+) -> SelfAwareRun:
+    """Make a detector self-aware on the validation images of a benchmark, and judge it.
+
+    Unknown images to choose the image threshold on are the unknown validation images of the
+    benchmark; where it has none, its validation images with their objects painted over.
+
+    Args:
+        model: A module, an adapter, or what `--model` takes; None for the default model.
+        benchmark: A detection benchmark with validation images: its name, a TOML file, or loaded.
+        rules: How the detector is made self-aware; the paper's way by default.
+        convention: `paper`, or `saod`: as the public code computes it.
+        weights: A file with weights for a model given by name.
+        data: The folder with the images of the benchmark.
+        allow_outside: Whether paths in the files of the benchmark may leave that folder.
+        outputs: A folder with recorded outputs instead of a model and images.
+        save_outputs: A folder for the outputs in that layout, for others to use.
+        limit: Maximum images per set.
+        seed: Random seed for the bootstrap and `limit`.
+        n_resamples: Bootstrap replicates behind each interval; zero for none.
+        boxes: Which boxes of the detector are recorded.
+        settings: Batch size, device, workers.
+        store: A folder for outputs, so that an interrupted run can resume.
+        out: A folder for the rules (`rules.json`) and the reports.
+        on_progress: Called with a data set's name, images done, images in total.
+        on_step: Called with a description of each step.
+    """
+    if not isinstance(benchmark, Benchmark):
+        benchmark = load_benchmark(
+            benchmark,
+            data=data,
+            limit=limit,
+            seed=seed,
+            outputs=outputs,
+            allow_outside=allow_outside,
+        )
+    check_benchmark(benchmark, searching=False)
+    if outputs is not None:
+        model = recorded_model(model, benchmark, Path(outputs), None)
+    path = None if weights is None else Path(weights)
+    detector = with_filter(load_detector(model, benchmark, path), boxes or BoxOptions())
+    log_store = None if store is None else OutputStore(Path(store))
+    save_to = None if save_outputs is None else Path(save_outputs)
+    log = ExtractionLog(settings or Settings(), log_store, on_progress, save_to)
+    images = _detect_all(detector, benchmark, log)
+    run = _judge(images, rules or SelfAwareSettings(), convention, n_resamples, seed, on_step)
+    run = _described(run, detector, benchmark, log)
+    if out is not None:
+        _save(run, Path(out))
+    return run
+
+
+def _detect_all(detector: Detector, benchmark: Benchmark, log: ExtractionLog) -> SelfAwareImages:
+    """Run the detector on every set, each image once."""
+    validation = benchmark.validation
+    if validation is None:
+        raise InvalidDataError(
+            f"Expected validation images to fit on, but {benchmark.name} has none. Add a set with "
+            f'role = "validation".'
+        )
+    unknown = {
+        name: _detect(detector, name, dataset, log).detections
+        for sets in benchmark.unknown.values()
+        for name, dataset in sets.items()
+    }
+    shifted = {
+        name: _detect(detector, name, dataset, log) for name, dataset in benchmark.shifted.items()
+    }
+    known = _detect(detector, VALIDATION, validation, log)
+    name, painted = _pseudo_unknown(benchmark, validation)
+    return SelfAwareImages(
+        known,
+        _detect(detector, name, painted, log).detections,
+        SelfAwareTest(
+            _detect(detector, TEST, benchmark.test, log), shifted, benchmark.free, unknown, known
+        ),
+    )
+
+
+def _pseudo_unknown(benchmark: Benchmark, validation: Dataset) -> tuple[str, Dataset]:
+    if benchmark.unknown_validation is not None:
+        return UNKNOWN_VALIDATION, benchmark.unknown_validation
+    if isinstance(validation, RecordedBoxes):
+        return PAINTED, _recorded_painted(validation)
+    assert isinstance(validation, BoxDataset)
+    return PAINTED, PaintedOver(validation)
+
+
+def _recorded_painted(validation: RecordedBoxes) -> RecordedBoxes:
+    """Return the boxes on painted-over images, from the file beside that of the images."""
+    path = validation.path.with_name("painted-over.json")
+    if not path.is_file():
+        raise MissingDataError(
+            f"There is no file {path} with the boxes on validation images whose objects are "
+            f"painted over. Run the detector on them, too."
+        )
+    sidecar = path.with_suffix(".safetensors")
+    found = sidecar if sidecar.exists() else None
+    return replace(validation, images=PaintedOver(validation.images), path=path, sidecar=found)
+
+
+def _detect(detector: Detector, name: str, dataset: Dataset, log: ExtractionLog) -> AnnotatedSet:
+    outputs = log.extract(detector, name, dataset)
+    truth = truth_of(dataset).for_images(outputs.detections.image_ids)
+    found = replace(align_classes(truth, outputs.detections), features=None)
+    return AnnotatedSet(found, truth)
+
+
+def _judge(
+    images: SelfAwareImages,
+    rules: SelfAwareSettings,
+    convention: str,
+    n_resamples: int,
+    seed: int,
+    on_step: Callable[[str], None] | None,
+) -> SelfAwareRun:
+    """Judge the detector as it is and once it is self-aware."""
+    runs = []
+    for what, how in (("as it is", BEFORE), ("self-aware", rules)):
+        if on_step is not None:
+            on_step(f"judging the detector {what}")
+        fitted = SelfAware.fit(*images.validation, images.pseudo_unknown, how)
+        report = evaluate_self_aware(
+            fitted, images.test, convention=convention, n_resamples=n_resamples, seed=seed
+        )
+        runs.append(SelfAwareRun(fitted, report))
+    before, after = runs
+    return after._replace(report=replace(after.report, before=before.report.results))
+
+
+def _described(
+    run: SelfAwareRun, detector: Detector, benchmark: Benchmark, log: ExtractionLog
+) -> SelfAwareRun:
+    """Add what the numbers were computed from, and what went wrong on the way."""
+    inputs = {
+        "model": detector.name,
+        "benchmark": benchmark.name,
+        "version": benchmark.version,
+        "definition_hash": benchmark.metadata.get("definition_hash"),
+        "box filter": str(detector.rules),
+        "missing": dict(benchmark.metadata.get("absent", {})),
+        "failed_images": [
+            [name, failed.image_id, failed.reason] for name, failed in log.failed_images
+        ],
+    }
+    notes = list(benchmark.notes)
+    if log.failed_images:
+        name, failed = log.failed_images[0]
+        notes.append(
+            f"{count(len(log.failed_images), 'image')} could not be used and "
+            f"{'is' if len(log.failed_images) == 1 else 'are'} left out, such as "
+            f"{failed.image_id} of {name}: {failed.reason}"
+        )
+    notes = [*run.report.notes, *notes]
+    return run._replace(report=replace(run.report, notes=tuple(notes), inputs=inputs))
+
+
+def _save(run: SelfAwareRun, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    save_self_aware(run.fitted, folder / "rules.json")
+    run.report.save(folder / "report.json")
