@@ -59,6 +59,8 @@ def test_saod_gen_makes_a_benchmark_that_opens(run, unknown, tmp_path):
     coco = write_coco_val(tmp_path / "coco")
     done = run("saod-gen", *unknown, "--coco-annotations", coco, "--out", "out", "--json")
     (facts,) = json.loads(done.stdout)
+    by_name = run("saod-gen", "--data", tmp_path, "--out", "again", "--json")
+    assert json.loads(by_name.stdout) == [facts]
     assert done.exit_code == 4  # counts are not those of the paper
     counts = {name: found["images"] for name, found in facts["sets"].items()}
     assert counts["svhn"] == 15

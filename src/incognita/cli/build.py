@@ -81,6 +81,10 @@ Ids = Annotated[
     typer.Option(help="TOML file with lists of image ids, in a table named after the rules."),
 ]
 Out = Annotated[Path, typer.Option(help="Folder for the splits, the manifest and the benchmark.")]
+SourceData = Annotated[
+    Path | None,
+    typer.Option("--data", help="Folder with objects365, inaturalist, svhn and so on inside."),
+]
 Objects365 = Annotated[
     Path | None,
     typer.Option(
@@ -214,6 +218,7 @@ def splits_command(
 @build_app.command("saod-gen")
 def saod_gen_command(
     out: Out,
+    data: SourceData = None,
     objects365: Objects365 = None,
     inaturalist: INaturalist = None,
     svhn: Svhn = None,
@@ -229,19 +234,20 @@ def saod_gen_command(
 
     Exit codes: 0 the counts are those of the paper; 3 a named file is missing; 4 finished in part.
 
-    Example: incognita build saod-gen --objects365 objects365 --svhn svhn --out saod/gen
+    Example: incognita build saod-gen --data /data --out /data/saod/gen
     """
     from incognita.benchmarks.splits.saod import SaodSources
 
     sources = SaodSources(
         objects365, inaturalist, svhn, coco=coco_annotations, coco_images=coco_images
     )
-    _build_saod("gen", sources, out, empty_images, tables, as_json=as_json)
+    _build_saod("gen", sources, data, out, empty_images, tables, as_json=as_json)
 
 
 @build_app.command("saod-av")
 def saod_av_command(
     out: Out,
+    data: SourceData = None,
     bdd: Bdd = None,
     nuimages: NuImages = None,
     objects365: Objects365 = None,
@@ -257,17 +263,18 @@ def saod_av_command(
 
     Exit codes: 0 the counts are those of the paper; 3 a named file is missing; 4 finished in part.
 
-    Example: incognita build saod-av --bdd bdd100k --nuimages nuimages --svhn svhn --out saod/av
+    Example: incognita build saod-av --data /data --out /data/saod/av
     """
     from incognita.benchmarks.splits.saod import SaodSources
 
     sources = SaodSources(objects365, inaturalist, svhn, bdd, nuimages)
-    _build_saod("av", sources, out, empty_images, tables, as_json=as_json)
+    _build_saod("av", sources, data, out, empty_images, tables, as_json=as_json)
 
 
 def _build_saod(
     use_case: "UseCase",
-    sources: "SaodSources",
+    given: "SaodSources",
+    data: Path | None,
     out: Path,
     empty_images: EmptyImages,
     tables: Path | None,
@@ -279,10 +286,11 @@ def _build_saod(
     from incognita.benchmarks.splits.saod_sets import TABLES, load_class_tables
     from incognita.errors import InvalidDataError
 
+    sources = given if data is None else given.found_below(data)
     if not any(sources):
         raise InvalidDataError(
-            f"Expected the folder of a source, got none. Give one, such as --objects365; "
-            f"`incognita build saod-{use_case} --help` lists them."
+            f"Expected the folder of a source, got none. Give --data or one of them, such as "
+            f"--objects365; `incognita build saod-{use_case} --help` lists them."
         )
     refuse_overwriting_saod(out, [sources.coco, tables])
     classes = load_class_tables(tables or TABLES)

@@ -44,6 +44,7 @@ SETS: Mapping[UseCase, Mapping[str, str]] = {
     "av": {"nuimages-val": "nuimages", "bdd45k": "bdd", **{name: name for name in UNKNOWN_SETS}},
 }
 TEST: Mapping[UseCase, str] = {"gen": "obj45k", "av": "bdd45k"}
+_FOLDERS = ("objects365", "inaturalist", "svhn", "bdd", "nuimages")
 _ALL_SETS = (*SETS["gen"], *SETS["av"], "nuimages-train")
 
 
@@ -60,6 +61,15 @@ class SaodSources(NamedTuple):
     nuimages: Path | None = None
     coco: Path | None = None
     coco_images: Path | None = None
+
+    def found_below(self, data: Path) -> "SaodSources":
+        """Add sources that lie in a data folder, under the names that saod/gen and saod/av use."""
+        coco = data / "coco" / "annotations" / "instances_val2017.json"
+        folders = {name: data / name for name in _FOLDERS if (data / name).is_dir()}
+        there = folders | ({"coco": coco} if coco.is_file() else {})
+        return self._replace(**{
+            name: path for name, path in there.items() if getattr(self, name) is None
+        })  # fmt: skip
 
 
 class Validation(NamedTuple):
