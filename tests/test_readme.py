@@ -225,7 +225,8 @@ def test_no_page_with_python_is_left_out():
 
 def commands() -> list[str]:
     """Return every `incognita` line of the shell blocks, without its comment."""
-    lines = [line for block in blocks("bash") for line in block.splitlines()]
+    joined = [block.replace("\\\n", " ") for block in blocks("bash")]
+    lines = [line for block in joined for line in block.splitlines()]
     return [line.split("  #")[0].strip() for line in lines if line.startswith("incognita ")]
 
 
@@ -248,7 +249,7 @@ def test_every_command_exists_with_its_options(line):
 def test_every_option_in_the_tables_exists():
     described = set(re.findall(r"`(--[a-z-]+)", EVERYTHING))
     helps = [help_of([command]) for command in ("certify", "run", "corrupt")]
-    helps += [help_of(["selfaware", command]) for command in ("fit", "apply", "evaluate")]
+    helps += [help_of(["selfaware", command]) for command in ("fit", "apply", "evaluate", "study")]
     helps += [help_of(["build", "saod-gen"])]
     assert described
     assert {option for option in described if not any(option in text for text in helps)} == set()

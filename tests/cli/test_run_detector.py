@@ -243,10 +243,12 @@ def test_a_detector_is_made_self_aware(own):
     for words in ("DAQ ↑", "before", "validation  ", "shifted/shifted", "unknown/odd"):
         assert words in done.stdout
     folder = own / "runs" / "self-aware" / "aware"
-    assert f"Rules and report: {folder}" in done.stdout
+    assert f"Rules, report, study and pictures: {folder}" in done.stdout
     assert sorted(path.name for path in folder.iterdir()) == [
-        "report.json", "rules.json", "rules.safetensors"
+        "pictures", "report.json", "rules.json", "rules.safetensors", "study"
     ]  # fmt: skip
+    assert (folder / "study" / "ablation.csv").exists()
+    assert (folder / "pictures" / "calibrated.png").exists()
     again = invoke("run", "aware.toml", *options, "--json")
     assert json.loads(again.stdout)["results"] == json.loads(
         (folder / "report.json").read_text()

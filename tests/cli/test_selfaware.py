@@ -14,6 +14,7 @@ from incognita.cli.app import app
 from incognita.decisions import SelfAware, load_self_aware
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest, evaluate_self_aware
+from incognita.evaluation.self_aware_study import study_self_aware
 
 KNOWN = "known0,known1,known2"
 
@@ -212,3 +213,65 @@ def test_paint_never_replaces_what_it_did_not_write(folder) -> None:
     (folder / "painted.json").write_bytes((folder / "annotated.json").read_bytes())
     done = paint("painted.json", ".")
     assert "one of the inputs" in str(done.exception)
+
+
+# --- study ---------------------------------------------------------------------------------------
+
+STUDY = (
+    "study", "--validation-truth", "val.json", "--validation-detections", "val-dets.json",
+    "--pseudo-unknown", "painted-dets.json", "--truth", "test.json", "--detections",
+    "test-dets.json", "--shifted", "1=c1-dets.json", "--shifted", "5=c5-dets.json", "--free", "5",
+    "--unknown", "other=other.json,other-dets.json", "--known", KNOWN,
+)  # fmt: skip
+
+
+def test_a_study_from_files_is_a_study_in_memory(folder) -> None:
+    printed = run(*STUDY, "--out", "study", "--json")
+    sets = {name: AnnotatedSet(*to_containers(SCENES[name])) for name in ("test", "c1", "c5")}
+    test = SelfAwareTest(
+        sets["test"], {"1": sets["c1"], "5": sets["c5"]}, frozenset({"5"}),
+        {"other": to_containers(SCENES["other"])[0]},
+    )  # fmt: skip
+    validation = AnnotatedSet(*to_containers(SCENES["val"]))
+    expected = study_self_aware(validation, to_containers(SCENES["painted"])[0], test)
+    found = json.loads(printed)["tables"]
+    assert list(found) == [table.name for table in expected.tables]
+    for table in expected.tables:
+        for row, right in zip(found[table.name]["rows"], table.rows, strict=True):
+            assert row == pytest.approx(dict(right), abs=1e-12, nan_ok=True)
+    written = {path.name for path in (folder / "study").iterdir()}
+    assert written == {
+        *expected.file_names(), "reliability.png", "uncertainty_histogram.png",
+    }  # fmt: skip
+
+
+def test_a_study_prints_its_tables_and_where_they_are(folder) -> None:
+    printed = run(*STUDY, "--out", "study")
+    assert "table 7" in printed
+    assert "Tables: study" in printed
+    assert "note: Not measured: image AUROC of entropy" in printed.replace("\n", " ")
+
+
+def test_sidecars_bring_further_measures(folder) -> None:
+    from safetensors.numpy import save_file
+
+    rng = np.random.default_rng(0)
+    for name in ("val", "painted", "test", "c1", "c5", "other"):
+        n = len(json.loads((folder / f"{name}-dets.json").read_text()))
+        arrays = {"covariance": rng.random((n, 4), np.float32) + 0.1}
+        save_file(arrays, folder / f"{name}-dets.safetensors")
+    printed = run(*STUDY, "--out", "study", "--json", "--sidecars")
+    rows = json.loads(printed)["tables"]["auroc"]["rows"]
+    measured = {row["uncertainty"] for row in rows if row["reason"] is None}
+    assert measured == {"confidence", "determinant", "trace", "gaussian-entropy"}
+    (folder / "other-dets.safetensors").unlink()
+    with pytest.raises(MissingDataError, match=r"other-dets\.safetensors"):
+        run(*STUDY, "--out", "study", "--sidecars")
+
+
+def test_no_input_of_a_study_is_overwritten(folder) -> None:
+    (folder / "study.json").write_text((folder / "val.json").read_text())
+    options = [word.replace("val.json", "study.json") for word in STUDY]
+    with pytest.raises(InvalidDataError, match="is one of the inputs"):
+        run(*options, "--out", ".")
+    assert (folder / "study.json").read_text() == (folder / "val.json").read_text()

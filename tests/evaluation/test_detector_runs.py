@@ -197,15 +197,39 @@ def test_every_box_on_disk_has_its_place_label_and_score(tmp_path):
     found = incognita.evaluate(CellDetector(), benchmark, "msp", n_resamples=0, out=tmp_path)
     frame = polars.read_parquet(next(tmp_path.rglob("*.parquet")))
     assert frame.columns == [
-        "set", "group", "image_id", "x1", "y1", "x2", "y2", "predicted", "confidence",
-        "source_index", "unknown_score", "is_called_unknown",
+        "set", "group", "image_id", "x1", "y1", "x2", "y2", "predicted", "object_class",
+        "confidence", "source_index", "unknown_score", "is_called_unknown",
     ]  # fmt: skip
     assert dict(frame.select("set", "group").unique().rows()) == {
         "test": "known", "a": "near", "both": "mixed"
     }  # fmt: skip
+    _check_object_classes(frame, scored_sets(benchmark))
     boxes = found.get("msp").get("auroc", "near/a").support
     assert boxes["known boxes"] == len(frame.filter(polars.col("set") == "test"))
     assert boxes["unknown boxes"] == len(frame.filter(polars.col("set") == "a"))
+
+
+def _check_object_classes(frame, datasets):
+    """Compare with a greedy match by torchvision's IoU, the most confident box first."""
+    from torchvision.ops import box_iou
+
+    taken = set()
+    for row in frame.sort("confidence", descending=True, maintain_order=True).iter_rows(named=True):
+        truth = datasets[row["set"]].truth()
+        k = truth.image_ids.tolist().index(row["image_id"])
+        box = torch.tensor([[row[name] for name in ("x1", "y1", "x2", "y2")]], dtype=torch.float64)
+        overlaps = {
+            j: float(box_iou(box, torch.tensor([truth.xyxy[j].tolist()]).double()))
+            for j in range(*truth.offsets[k : k + 2])
+            if (row["set"], j) not in taken and not truth.is_crowd[j]
+        }
+        best = max(overlaps, key=overlaps.get, default=None)
+        if best is None or overlaps[best] < 0.5:
+            assert row["object_class"] is None
+            continue
+        taken.add((row["set"], best))
+        assert row["object_class"] == truth.classes.names[truth.class_ids[best]]
+    assert len(taken) > 20
 
 
 # --- what is missing or broken --------------------------------------------------------------------

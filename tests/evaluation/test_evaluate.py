@@ -145,7 +145,9 @@ def test_numbers_can_be_computed_again_from_the_stored_scores(network, tmp_path)
 
     found = incognita.evaluate(network, tiny_benchmark(), "energy", out=tmp_path, n_resamples=0)
     frame = polars.read_parquet(next(tmp_path.rglob("*.parquet")))
-    assert frame.columns == ["set", "group", "image_id", "label", "predicted", "unknown_score"]
+    assert frame.columns == [
+        "set", "group", "image_id", "label", "source_class", "predicted", "unknown_score",
+    ]  # fmt: skip
     rows = frame.filter(polars.col("set").cast(str).is_in(["test", "c"]))
     truth = (rows["group"].cast(str) == "far").to_numpy()
     expected = roc_auc_score(truth, rows["unknown_score"].to_numpy())

@@ -16,6 +16,7 @@ from incognita.metrics.self_awareness import (
     balanced_accuracy,
     balanced_accuracy_saod,
     detection_awareness_quality,
+    image_uncertainties,
     image_uncertainty,
     in_distribution_quality,
 )
@@ -40,6 +41,16 @@ def test_image_uncertainty_equals_its_definition(seed, how):
         values = (1 - detections.confidence[rows]).tolist()
         expected = slow.image_uncertainty(values, how, 3) if values else math.inf
         assert ours[image] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_several_aggregations_at_once_are_those_one_by_one(seed):
+    detections, _ = to_containers(make_scene("empty images", seed))
+    ways = [(how, top) for how in Aggregation for top in (1, 2, 5)]
+    together = image_uncertainties(detections, None, ways)
+    for values, (how, top) in zip(together, ways, strict=True):
+        alone = image_uncertainty(detections, aggregation=how, top=top)
+        np.testing.assert_array_equal(values, alone)
 
 
 @given(few_levels, few_levels, levels)

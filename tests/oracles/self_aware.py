@@ -5,7 +5,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tests.oracles.awareness import image_uncertainty
+from tests.oracles import calibration, lrp
+from tests.oracles.awareness import balanced_accuracy, harmonic_mean, image_uncertainty, rates
+from tests.oracles.boxes import mean, restrict
 from tests.oracles.calibration import target_of
 from tests.oracles.matching import match
 from tests.oracles.scenes import Detection, Scene
@@ -68,9 +70,9 @@ def is_kept(scene: Scene, v: list[float], detection: Detection) -> bool:
     return detection.score >= v[scene.known_labels.index(detection.label)]
 
 
-def line_of(kept: Scene, label: str) -> tuple[float, float]:
+def line_of(kept: Scene, label: str, tau: float = 0.1) -> tuple[float, float]:
     """Fit target = intercept + slope * confidence by least squares, the slope not negative."""
-    counted = match(kept, "coco", 0.1, label).counted
+    counted = match(kept, "coco", tau, label).counted
     scores, targets = [each.score for each in counted], [target_of(each) for each in counted]
     if not counted:
         return 0.0, 1.0
@@ -91,3 +93,96 @@ def use(scene: Scene, rules: Rules) -> tuple[list[bool], list[tuple[Detection, f
             intercept, slope = rules.lines[scene.known_labels.index(detection.label)]
             boxes.append((detection, min(1.0, max(0.0, intercept + slope * detection.score))))
     return accepted, boxes
+
+
+# --- the parts of DAQ, and what the tables of a study are made of ---------------------------------
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Test scenes; the images of a free shifted one may be rejected without penalty."""
+
+    known: Scene
+    shifted: dict[str, Scene]
+    free: set[str]
+    unknown: dict[str, Scene]
+
+
+def awareness(trial: Trial, rules: Rules) -> dict[str, float]:
+    """Compute DAQ and its parts (SAOD section 6) from scenes and rules."""
+    unknown = [g for scene in trial.unknown.values() for g in uncertainties(scene)]
+    known = uncertainties(trial.known)
+    tpr, tnr = rates(known, unknown, rules.u)
+    ba = balanced_accuracy(known, unknown, rules.u)
+    parts = []
+    for name, scene in trial.shifted.items():
+        accepted, left = decided(scene, rules)
+        images = [k for k in range(scene.n_images) if name not in trial.free or accepted[k]]
+        parts.append(restrict(left, images))
+    idq = quality(decided(trial.known, rules)[1])
+    idq_t = quality(joined(parts))
+    daq = harmonic_mean(ba, idq["idq"], idq_t["idq"])
+    shifted = {f"{name}_t": value for name, value in idq_t.items()}
+    return {"daq": daq, "ba": ba, "tpr": tpr, "tnr": tnr, **idq, **shifted}
+
+
+def decided(scene: Scene, rules: Rules) -> tuple[list[bool], Scene]:
+    """Return which images are accepted, and the scene of what is left."""
+    accepted, boxes = use(scene, rules)
+    return accepted, replace(scene, detections=[replace(d, score=p) for d, p in boxes])
+
+
+def joined(scenes: list[Scene]) -> Scene:
+    """Put scenes behind each other, each with its own images."""
+    detections, truths, start = [], [], 0
+    for scene in scenes:
+        detections += [replace(d, image=d.image + start) for d in scene.detections]
+        truths += [replace(t, image=t.image + start) for t in scene.truths]
+        start += scene.n_images
+    return replace(scenes[0], n_images=start, detections=detections, truths=truths)
+
+
+def quality(scene: Scene, tau: float = 0.1) -> dict[str, float]:
+    """Compute LRP, LaECE and IDQ of a scene; without a detection LaECE does not count."""
+    error = lrp.mean_lrp(list(lrp.class_lrps(scene, tau).values())).error
+    laece = calibration.laece(scene, "paper", tau)
+    idq = harmonic_mean(1 - error, 1 - (0.0 if math.isnan(laece) else laece))
+    return {"idq": idq, "laece": laece, "lrp": error}
+
+
+def kept(scene: Scene, v: list[float]) -> Scene:
+    """Keep the detections that reach the threshold of their class."""
+    return replace(scene, detections=[d for d in scene.detections if is_kept(scene, v, d)])
+
+
+def mapped(scene: Scene, lines: list[tuple[float, float]]) -> Scene:
+    """Map every confidence by the line of its class, inside 0 to 1."""
+    mapped = []
+    for d in scene.detections:
+        intercept, slope = lines[scene.known_labels.index(d.label)]
+        mapped.append(replace(d, score=min(1.0, max(0.0, intercept + slope * d.score))))
+    return replace(scene, detections=mapped)
+
+
+def auroc(known: Sequence[float], unknown: Sequence[float]) -> float:
+    """Compute the share of pairs in which the unknown one is higher, a tie counting half."""
+    return mean([(u > k) + (u == k) / 2 for u in unknown for k in known])
+
+
+def diagram(scene: Scene, n_bins: int) -> list[tuple[float, float, int]]:
+    """Average confidence and precision x IoU in each bin over classes, and count (SAOD 5.1)."""
+    columns = []
+    for j in range(n_bins):
+        confidences, qualities, n = [], [], 0
+        for label in scene.known_labels:
+            inside = [
+                each
+                for each in match(scene, "coco", 0.1, label).counted
+                if calibration.bin_closed_at_end(each.score, n_bins) == j
+            ]
+            n += len(inside)
+            if inside:
+                confidences.append(mean([each.score for each in inside]))
+                qualities.append(mean([target_of(each) for each in inside]))
+        columns.append((mean(confidences), mean(qualities), n))
+    return columns

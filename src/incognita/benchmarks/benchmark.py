@@ -7,6 +7,7 @@ from typing import Any, Literal
 from incognita.containers.dataset import Dataset
 
 KNOWN, SHIFTED, TEST = "known", "shifted", "test"  # two groups, and the set of known images
+ACCEPTED = "accepted"  # the group of known images without a class of the model
 MIXED = "mixed"  # the group of sets with known and unknown objects in one image
 Protocol = Literal["self-aware"]
 
@@ -27,6 +28,9 @@ class Benchmark:
         shifted: Known classes that look different; known too in the full-spectrum setting.
         unknown_validation: Unknown images to choose parameters on, never tested.
         unknown_training: Unknown images that training methods may use.
+        accepted: Images of classes that the model has no name for but that count as known: in every
+            ranking metric, not in accuracy.
+        accepted_validation: Such images to choose parameters on.
         mixed: Images that may show known and unknown objects together; only in detection.
         task: Whether its models name images or find objects; then every set is a `BoxDataset`.
         full_spectrum: Whether shifted images count as known in the main table.
@@ -47,6 +51,8 @@ class Benchmark:
     shifted: Mapping[str, Dataset] = field(default_factory=dict)
     unknown_validation: Dataset | None = None
     unknown_training: Dataset | None = None
+    accepted: Mapping[str, Dataset] = field(default_factory=dict)
+    accepted_validation: Mapping[str, Dataset] = field(default_factory=dict)
     mixed: Mapping[str, Dataset] = field(default_factory=dict)
     task: Literal["classification", "detection"] = "classification"
     full_spectrum: bool = False

@@ -28,7 +28,7 @@ from pydantic import (
 from incognita.benchmarks.benchmark import Protocol
 from incognita.benchmarks.sources import KINDS, entry_class
 from incognita.benchmarks.sources.entry import (
-    TESTED_UNKNOWN_ROLES,
+    SEVERAL_SETS,
     UNKNOWN_GROUPS,
     SetEntry,
     Table,
@@ -40,7 +40,6 @@ from incognita.formats.toml_files import check_table
 MOST_CLASSES = 100_000  # ImageNet-21k has 21,841
 LONGEST_NAME = 200  # characters of a name
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
-SEVERAL_SETS = (*TESTED_UNKNOWN_ROLES, "shifted")  # every other role belongs to one set
 
 
 class Source(Table):
@@ -164,6 +163,11 @@ class Definition(Table):
                 raise ValueError(
                     f"set {entry.name!r} is of kind {entry.kind}, which is for {entry.task}, but "
                     f'the task is {self.task}; write task = "{entry.task}", or take another kind'
+                )
+            if entry.role.startswith("accepted") and self.task == "detection":
+                raise ValueError(
+                    f"set {entry.name!r} has the role {entry.role}, but images of a detector are "
+                    f"known by their objects; take one of test, shifted, mixed"
                 )
             if entry.role == "mixed" and self.task == "classification":
                 raise ValueError(

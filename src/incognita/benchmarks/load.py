@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED, TEST, Benchmark
+from incognita.benchmarks.benchmark import ACCEPTED, KNOWN, MIXED, SHIFTED, TEST, Benchmark
 from incognita.benchmarks.definition import LONGEST_NAME, MOST_CLASSES, Definition
 from incognita.benchmarks.definition_files import DefinitionFile, find_definition
 from incognita.benchmarks.definition_files import list_benchmarks as list_benchmarks
@@ -72,15 +72,16 @@ def _missing(loaded: LoadedSet) -> str:
 
 def notes_on_repeats(sets: Sequence[LoadedSet]) -> list[str]:
     """Note groups of unknown sets that share images, whose numbers are then not independent."""
-    unknown = [loaded for loaded in sets if loaded.entry.role in UNKNOWN_GROUPS]
+    unknown = [loaded for loaded in sets if loaded.entry.unknown_group is not None]
     notes = []
     for first, second in combinations(unknown, 2):
-        if first.dataset is None or second.dataset is None or first.entry.role == second.entry.role:
+        groups = [loaded.entry.unknown_group for loaded in (first, second)]
+        if first.dataset is None or second.dataset is None or groups[0] == groups[1]:
             continue
         if n := len(identities(first.dataset) & identities(second.dataset)):
             notes.append(
                 f"{n:,} {'image is' if n == 1 else 'images are'} in both {first.entry.name} "
-                f"({first.entry.role}) and {second.entry.name} ({second.entry.role})"
+                f"({groups[0]}) and {second.entry.name} ({groups[1]})"
             )
     return notes
 
@@ -113,17 +114,18 @@ def _unknown_objects(loaded: LoadedSet, known: Collection[str]) -> list[str]:
 
 
 class NamedSet(NamedTuple):
-    """A set of images with its name and its role in a benchmark."""
+    """A set of images with its name, its role in a benchmark, and its group if it is unknown."""
 
     name: str
     role: str
     dataset: Dataset
+    group: str | None = None
 
 
 def present_sets(sets: Iterable[LoadedSet]) -> list[NamedSet]:
     """Return the sets that have images."""
     return [
-        NamedSet(loaded.entry.name, loaded.entry.role, loaded.dataset)
+        NamedSet(loaded.entry.name, loaded.entry.role, loaded.dataset, loaded.entry.unknown_group)
         for loaded in sets
         if loaded.dataset is not None
     ]
@@ -432,8 +434,11 @@ def _assemble(
     metadata: Mapping[str, Any],
 ) -> Benchmark:
     by_role: dict[str, dict[str, Dataset]] = {}
-    for name, role, dataset in sets:
+    groups: dict[str, dict[str, Dataset]] = {}
+    for name, role, dataset, group in sets:
         by_role.setdefault(role, {})[name] = dataset
+        if group is not None:
+            groups.setdefault(group, {})[name] = dataset
 
     def single(role: str) -> Dataset | None:
         return next(iter(by_role.get(role, {}).values()), None)
@@ -444,12 +449,14 @@ def _assemble(
         title=definition.title,
         classes=classes,
         test=next(iter(by_role["test"].values())),
-        unknown={role: by_role[role] for role in UNKNOWN_GROUPS if role in by_role},
+        unknown={g: groups[g] for g in dict.fromkeys((*UNKNOWN_GROUPS, *groups)) if g in groups},
         train=single("train"),
         validation=single("validation"),
         shifted=by_role.get("shifted", {}),
         unknown_validation=single("unknown-validation"),
         unknown_training=single("unknown-training"),
+        accepted=by_role.get("accepted", {}),
+        accepted_validation=by_role.get("accepted-validation", {}),
         mixed=by_role.get("mixed", {}),
         task=definition.task,
         full_spectrum=definition.full_spectrum,
@@ -467,6 +474,8 @@ def test_sets(benchmark: Benchmark) -> Iterator[tuple[str, str, Dataset]]:
     yield KNOWN, TEST, benchmark.test
     for name, dataset in benchmark.shifted.items():
         yield SHIFTED, name, dataset
+    for name, dataset in benchmark.accepted.items():
+        yield ACCEPTED, name, dataset
     for group, sets in benchmark.unknown.items():
         for name, dataset in sets.items():
             yield group, name, dataset
@@ -480,6 +489,7 @@ def fitting_sets(benchmark: Benchmark) -> dict[str, Dataset | None]:
         "train": benchmark.train,
         "validation": benchmark.validation,
         "unknown validation": benchmark.unknown_validation,
+        **benchmark.accepted_validation,
     }
 
 
@@ -516,7 +526,7 @@ def _check_names(benchmark: Benchmark) -> None:
             f"A mixed set and a group of unknown sets of {benchmark.name} are both called "
             f"{min(shared)!r}. Give the set another name."
         )
-    if reserved := {KNOWN, SHIFTED, MIXED} & set(benchmark.unknown):
+    if reserved := {KNOWN, SHIFTED, ACCEPTED, MIXED} & set(benchmark.unknown):
         raise InvalidDataError(
             f"A group of unknown sets cannot be called {min(reserved)!r}. Call it near or far."
         )

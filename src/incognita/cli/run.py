@@ -271,13 +271,13 @@ def _run_self_aware(
     folder = out / "self-aware" / Path(benchmark).with_suffix("").as_posix().replace("/", "-")
     progress = progress_on_stderr(resumes=True, log=log)
     with redirect_stdout(sys.stderr), progress as (on_step, on_progress):
-        _, report = make_self_aware(
+        report = make_self_aware(
             model, benchmark, out=folder, on_step=on_step, on_progress=on_progress, **options
-        )
+        ).report
     log_report(log, report)
     sys.stdout.write(as_json_text(report) if as_json else str(report))
     if not as_json:
-        sys.stdout.write(f"Rules and report: {folder.resolve()}\n")
+        sys.stdout.write(f"Rules, report, study and pictures: {folder.resolve()}\n")
     if not report.is_complete:
         raise typer.Exit(IN_PART)
 

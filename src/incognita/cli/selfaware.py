@@ -68,6 +68,24 @@ Convention = Annotated[
     str, typer.Option(help="paper, or saod: BA and LaECE as the public code computes them.")
 ]
 
+ValidationTruth = Annotated[
+    Path, typer.Option(help="COCO annotation file of the images the rules are fitted on.")
+]
+ValidationDetections = Annotated[Path, typer.Option(help="COCO results file of these images.")]
+PseudoUnknown = Annotated[
+    Path, typer.Option(help="COCO results file of these images with painted-over objects.")
+]
+Sidecars = Annotated[
+    bool,
+    typer.Option(
+        "--sidecars",
+        help="Read logits, background and covariance from the .safetensors file beside each "
+        "results file, under the same name.",
+    ),
+]
+Folder = Annotated[Path, typer.Option(help="The folder to write the tables and charts to.")]
+StudySeed = Annotated[int, typer.Option(min=0, help="Random seed of the dummy detections.")]
+
 
 @selfaware_app.command("paint")
 def paint_command(truth: Truth, images: Images, out: OutFolder) -> None:
@@ -240,6 +258,92 @@ def evaluate_command(
     if out is not None:
         report.save(out)
     sys.stdout.write(as_json_text(report) if as_json else str(report))
+
+
+@selfaware_app.command("study")
+def study_command(
+    validation_truth: ValidationTruth,
+    validation_detections: ValidationDetections,
+    pseudo_unknown: PseudoUnknown,
+    truth: Truth,
+    detections: FoundPath,
+    out: Folder,
+    shifted: Shifted = None,
+    free: Free = None,
+    unknown: Unknown = None,
+    known: Known = None,
+    sidecars: Sidecars = False,
+    uncertainty: Uncertainty = "confidence",
+    image_threshold: ImageThreshold = "harmonic-mean",
+    confidence_threshold: ConfidenceThreshold = "lrp",
+    calibrator: Calibrator = "linear",
+    convention: Convention = "paper",
+    seed: StudySeed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what each choice contributes: the tables the paper stands on, and two charts.
+
+    Example: incognita selfaware study --validation-truth val.json --validation-detections
+    val-dets.json --pseudo-unknown painted-dets.json --truth test.json --detections dets.json
+    --shifted 5=c5.json --free 5 --unknown svhn=svhn.json,svhn-dets.json --out study
+    """
+    from functools import partial
+
+    from incognita.decisions import SelfAwareSettings
+    from incognita.evaluation.gallery import draw_charts
+    from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest
+    from incognita.evaluation.self_aware_study import study_self_aware
+    from incognita.formats.coco_annotations import load_truth
+    from incognita.results.export import as_json_text
+
+    changed_files = _named_paths("--shifted", shifted or [], 1)
+    unknown_files = _named_paths("--unknown", unknown or [], 2)
+    files = [validation_truth, validation_detections, pseudo_unknown, truth, detections]
+    files += [
+        path for paths in (*changed_files.values(), *unknown_files.values()) for path in paths
+    ]
+    refuse_overwriting(out / "study.json", *files)
+    load = partial(_load_with_sidecar, has_sidecar=sidecars)
+    with progress_on_stderr(first="reading", log_steps=True) as (on_step, _):
+        validated = load_truth(validation_truth, known=names_in(known))
+        names = validated.boxes.classes.known_names
+        annotated = load_truth(truth, known=names)
+        test = SelfAwareTest(
+            AnnotatedSet(load(detections, annotated), annotated.boxes),
+            {
+                name: AnnotatedSet(load(path, annotated), annotated.boxes)
+                for name, (path,) in changed_files.items()
+            },
+            frozenset(free or ()),
+            {
+                name: load(found, annotated.for_images_of(images))
+                for name, (images, found) in unknown_files.items()
+            },
+        )
+        study = study_self_aware(
+            AnnotatedSet(load(validation_detections, validated), validated.boxes),
+            load(pseudo_unknown, validated),
+            test,
+            SelfAwareSettings(
+                uncertainty=uncertainty,
+                image_threshold=image_threshold,
+                confidence_threshold=confidence_threshold,
+                calibrator=calibrator,
+            ),
+            convention=convention,
+            seed=seed,
+            on_step=on_step,
+        )
+    study.save_folder(out)
+    draw_charts(study, out)
+    sys.stdout.write(as_json_text(study) if as_json else f"{study}Tables: {out}\n")
+
+
+def _load_with_sidecar(path: Path, annotated: Any, *, has_sidecar: bool) -> "Detections":
+    from incognita.formats.coco_results import load_detections
+
+    sidecar = path.with_suffix(".safetensors") if has_sidecar else None
+    return load_detections(path, annotated, sidecar=sidecar)
 
 
 def _named_paths(option: str, given: list[str], n: int) -> dict[str, list[Path]]:

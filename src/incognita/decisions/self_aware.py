@@ -145,7 +145,7 @@ class SelfAware:
         u = _fit_image_threshold(settings, uncertainty, top, truth, pseudo_unknown)
         v = confidence_policy(settings.confidence_threshold).fit(top, truth)
         kind = calibrator_of(settings.calibrator)
-        calibrators = _fit_calibrators(kind, keep_boxes(top, v), truth)
+        calibrators = fit_calibrators(kind, keep_boxes(top, v), truth)
         metadata = {
             "n_images": truth.n_images,
             "n_objects": len(truth),
@@ -428,8 +428,11 @@ def _of_images(
     return np.asarray(np.minimum(values, _WITHOUT_BOXES))
 
 
-def _fit_calibrators(kind: Calibrator, kept: Detections, truth: BoxTruth) -> ClassCalibrators:
-    table = match(kept, truth, convention=COCO, thresholds=(_TAU,))
+def fit_calibrators(
+    kind: Calibrator, kept: Detections, truth: BoxTruth, *, tau: float = _TAU
+) -> ClassCalibrators:
+    """Fit one calibrator per class on kept boxes; those that reach IoU tau are true positives."""
+    table = match(kept, truth, convention=COCO, thresholds=(tau,))
     n_known = truth.classes.n_known
     counted = ~table.is_ignored() & (table.detection_labels < n_known)
     quality = np.where(table.is_true_positive(), table.iou, 0.0)[counted]

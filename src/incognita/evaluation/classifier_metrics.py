@@ -93,7 +93,7 @@ def measure_mistakes(
     sets: Sequence[ScoredSet], scores: Mapping[str, Scores], weights: Mapping[str, np.ndarray]
 ) -> dict[str, Measured]:
     """Measure how well each score detects misclassified known images (FACETS, table VII)."""
-    (test,) = known_sets(sets)
+    (test,) = [scored for scored in sets if scored.group == KNOWN]
     is_wrong = _is_wrong(test)
     if is_wrong is None or is_wrong.all() or not is_wrong.any():
         return {method: {} for method in scores}
@@ -115,12 +115,13 @@ def accuracy_results(
     sets: Sequence[ScoredSet], weights: Mapping[str, np.ndarray]
 ) -> Iterator[Result]:
     """Compute the accuracy on known images, on each shifted set, and on all of them together."""
+    labeled = [scored for scored in sets if scored.group in (KNOWN, SHIFTED)]
     parts_of = {
         Split(KNOWN) if scored.group == KNOWN else Split(SHIFTED, scored.name): [scored]
-        for scored in known_sets(sets, with_shifted=True)
+        for scored in labeled
     }
     if any(scored.group == SHIFTED for scored in sets):
-        parts_of[Split(KNOWN, setting=FULL_SPECTRUM)] = known_sets(sets, with_shifted=True)
+        parts_of[Split(KNOWN, setting=FULL_SPECTRUM)] = labeled
     for split, parts in parts_of.items():
         value = _accuracy(parts, weights)
         yield Result.from_value("accuracy", "paper", split=split, value=value)
@@ -152,7 +153,7 @@ def _units(split: Split, sets: Sequence[ScoredSet]) -> int:
     if split == MISTAKES:
         is_wrong = _is_wrong(known[0])
         n_wrong = 0 if is_wrong is None else int(is_wrong.sum())
-        return min(n_wrong, n_known - n_wrong)
+        return min(n_wrong, len(known[0]) - n_wrong)
     unknown = [s for s in sets if s.group == split.group and split.set in (None, s.name)]
     return min(n_known, *(len(scored) for scored in unknown if len(scored)))
 
@@ -160,7 +161,7 @@ def _units(split: Split, sets: Sequence[ScoredSet]) -> int:
 def _support(split: Split, sets: Sequence[ScoredSet]) -> dict[str, int]:
     """Count the images behind a split."""
     if split == MISTAKES:
-        return {"images": sum(len(scored) for scored in known_sets(sets))}
+        return {"images": sum(len(scored) for scored in sets if scored.group == KNOWN)}
     known = known_sets(sets, with_shifted=split.setting is not None)
     unknown = [s for s in sets if s.group == split.group and split.set in (None, s.name)]
     return {

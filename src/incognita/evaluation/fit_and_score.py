@@ -449,11 +449,21 @@ class MethodRunner:
         dataset = self.benchmark.unknown_validation
         if dataset is None or validation is None:
             return
-        unknown = self._outputs("unknown validation", dataset, self._grid_extra_outputs())
+        extra_outputs = self._grid_extra_outputs()
+        unknown = self._outputs("unknown validation", dataset, extra_outputs)
+        accepted = [
+            self._outputs(name, images, extra_outputs)
+            for name, images in self.benchmark.accepted_validation.items()
+        ]
         for name in [name for name in self.methods if name in self.searched]:
             if MethodKey(name) in self.scored.fitted:
                 self._step(f"searching {name}")
-                data = SearchData(known.alias(), validation.alias(), unknown.alias())
+                data = SearchData(
+                    known.alias(),
+                    validation.alias(),
+                    unknown.alias(),
+                    tuple(part.alias() for part in accepted),
+                )
                 tune = partial(self._tune, name, data)
                 reads = list(self.scored.shared.tensors)
                 self.scored.guard(MethodKey(name, tuned=True), tune, reads=reads)
@@ -477,7 +487,8 @@ class MethodRunner:
         # a copy: a method may keep the column and write to it later
         labels = None if outputs.labels is None else outputs.labels.cpu().numpy().copy()
         predicted = outputs.logits.argmax(dim=1).cpu().numpy()
-        self.scored.sets.append(ScoredSet(name, group, outputs.image_ids, predicted, labels))
+        names = _source_classes(dataset, outputs.image_ids)
+        self.scored.sets.append(ScoredSet(name, group, outputs.image_ids, predicted, labels, names))
         for key, fitted in list(self.scored.fitted.items()):
             self._step(f"scoring {name}: {key}")
             with torch.no_grad():
@@ -487,6 +498,14 @@ class MethodRunner:
     def _step(self, what: str) -> None:
         if self.on_step is not None:
             self.on_step(what)
+
+
+def _source_classes(dataset: Dataset, image_ids: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the true class of each image by name, where its data set tells it."""
+    if dataset.source_classes is None:
+        return None
+    name_of = dict(zip(map(str, dataset.image_ids), dataset.source_classes, strict=True))
+    return tuple(name_of[str(image)] for image in image_ids)
 
 
 def needs_layers(methods: Iterable[Method]) -> bool:

@@ -1,25 +1,35 @@
-"""Sheets of pictures: unknown objects, the boxes of a detector, and what a method calls them."""
+"""Sheets of pictures: what a method calls unknown objects, and a detector made self-aware.
 
-from collections.abc import Iterator, Mapping, Sequence
+The charts of a study of self-aware detection are drawn here, too.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 from incognita.benchmarks.benchmark import KNOWN, SHIFTED, Benchmark
 from incognita.benchmarks.load import test_sets
+from incognita.containers.boxes import Detections
 from incognita.containers.dataset import Dataset
+from incognita.decisions.self_aware import SelfAwareOutput
 from incognita.errors import InvalidDataError
 from incognita.evaluation.detector_metrics import ThresholdedScores
 from incognita.files import replacing
 from incognita.results.score_tables import DetectedSet
+from incognita.results.self_aware import SelfAwareStudy
 from incognita.results.store import plain_name
 
 COLUMNS, ROWS, SIDE, MARGIN, STRIP = 4, 3, 300, 8, 40
 PAPER, INK = (250, 250, 248), (30, 30, 30)
 OBJECT, NAMED, CALLED_UNKNOWN = (255, 255, 255), (214, 39, 40), (31, 140, 60)
+BEFORE, KEPT, REJECTED = (31, 119, 180), (31, 140, 60), (120, 120, 120)
+Color = tuple[int, int, int]
+Legend = Sequence[tuple[str, Color]]
 LEGEND = (
     ("unknown object", (150, 150, 150)),
     ("box named as a known class", NAMED),
@@ -68,14 +78,19 @@ def picture_sheet(
     dataset: Dataset, seen: DetectedSet, thresholded: ThresholdedScores, title: str
 ) -> Image.Image:
     """Draw the first images of a set with its unknown objects and every kept box."""
-    tiles = list(islice(_tiles(dataset, seen, thresholded), COLUMNS * ROWS))
-    if not tiles:
+    return _sheet(_tiles(dataset, seen, thresholded), title, LEGEND)
+
+
+def _sheet(tiles: Iterator[Image.Image], title: str, legend: Legend) -> Image.Image:
+    """Arrange the first tiles in rows below a title and a legend."""
+    tiles = islice(tiles, COLUMNS * ROWS)
+    if not (shown := list(tiles)):
         raise InvalidDataError("none of its images can be read")
-    n_rows = -(-len(tiles) // COLUMNS)
+    n_rows = -(-len(shown) // COLUMNS)
     size = (COLUMNS * (SIDE + MARGIN) + MARGIN, STRIP + n_rows * (SIDE + MARGIN))
     sheet = Image.new("RGB", size, PAPER)
-    _write_legend(ImageDraw.Draw(sheet), title)
-    for k, tile in enumerate(tiles):
+    _write_legend(ImageDraw.Draw(sheet), title, legend)
+    for k, tile in enumerate(shown):
         row, column = divmod(k, COLUMNS)
         sheet.paste(tile, (MARGIN + column * (SIDE + MARGIN), STRIP + row * (SIDE + MARGIN)))
     return sheet
@@ -87,17 +102,21 @@ def _tiles(
     """Draw image after image, skipping those that cannot be read."""
     place_of = {str(image): k for k, image in enumerate(dataset.image_ids)}
     for k in range(seen.n_images):
-        pixels = None
-        with suppress(Exception):  # a file or a decoder may raise anything
-            pixels = dataset.load(place_of[str(seen.truth.image_ids[k])])
+        pixels = _load(dataset, place_of.get(str(seen.truth.image_ids[k])))
         if pixels is not None:
             yield _with_boxes(pixels, seen, thresholded, k)
 
 
-def _write_legend(draw: ImageDraw.ImageDraw, title: str) -> None:
+def _load(dataset: Dataset, place: int | None) -> np.ndarray | None:
+    with suppress(Exception):  # a file or a decoder may raise anything
+        return None if place is None else dataset.load(place)
+    return None
+
+
+def _write_legend(draw: ImageDraw.ImageDraw, title: str, legend: Legend) -> None:
     draw.text((MARGIN, 4), _in_one_line(draw, title, COLUMNS * SIDE), INK)
     x = MARGIN
-    for text, color in LEGEND:
+    for text, color in legend:
         draw.rectangle((x, 24, x + 10, 34), outline=color, width=2)
         draw.text((x + 16, 23), text, INK)
         x += 40 + int(draw.textlength(text))
@@ -107,10 +126,7 @@ def _with_boxes(
     pixels: np.ndarray, seen: DetectedSet, thresholded: ThresholdedScores, image: int
 ) -> Image.Image:
     """Draw one image on a square tile with room for the labels of boxes."""
-    scale = SIDE / max(pixels.shape[:2])
-    shape = (max(1, round(pixels.shape[1] * scale)), max(1, round(pixels.shape[0] * scale)))
-    tile = Image.new("RGB", (SIDE, SIDE), PAPER)
-    tile.paste(Image.fromarray(pixels).resize(shape, Image.Resampling.LANCZOS))
+    tile, scale = _tile(pixels)
     draw = ImageDraw.Draw(tile)
     objects = slice(*seen.truth.offsets[image : image + 2])
     for xyxy in seen.truth.xyxy[objects][seen.truth.is_unknown[objects]]:
@@ -124,9 +140,16 @@ def _with_boxes(
     return tile
 
 
-def _labelled(
-    draw: ImageDraw.ImageDraw, corners: Sequence[float], color: tuple[int, int, int], text: str
-) -> None:
+def _tile(pixels: np.ndarray) -> tuple[Image.Image, float]:
+    """Return an image on a square tile, and the scale of it."""
+    scale = SIDE / max(pixels.shape[:2])
+    shape = (max(1, round(pixels.shape[1] * scale)), max(1, round(pixels.shape[0] * scale)))
+    tile = Image.new("RGB", (SIDE, SIDE), PAPER)
+    tile.paste(Image.fromarray(pixels).resize(shape, Image.Resampling.LANCZOS))
+    return tile, scale
+
+
+def _labelled(draw: ImageDraw.ImageDraw, corners: Sequence[float], color: Color, text: str) -> None:
     text = _in_one_line(draw, text, SIDE - 5)
     width = draw.textlength(text) + 4
     x, y = max(0.0, min(corners[0], SIDE - 1 - width)), max(0.0, corners[1] - 11)
@@ -156,3 +179,241 @@ def _dashed(draw: ImageDraw.ImageDraw, corners: Sequence[float]) -> None:
     for y in np.arange(top, bottom, 8):
         draw.line((left, y, left, min(y + 4, bottom)), OBJECT)
         draw.line((right, y, right, min(y + 4, bottom)), OBJECT)
+
+
+# --- self-aware detection: pairs of pictures, before and after ----------------------------------
+
+MAX_BOXES = 30  # of one picture, the most confident ones
+AWARE_LEGEND = (
+    ("left: boxes of the detector", BEFORE),
+    ("right: kept boxes, calibrated", KEPT),
+    ("or rejected", REJECTED),
+)
+
+
+class BeforeAfter(NamedTuple):
+    """A set of images with the boxes of a detector, and what its self-aware version decides."""
+
+    dataset: Dataset
+    before: Detections
+    after: SelfAwareOutput
+
+
+_Shown = tuple[str, BeforeAfter, int]  # the name of the set, the set, and an image of it
+
+
+def draw_self_aware(
+    known: BeforeAfter,
+    shifted: Mapping[str, BeforeAfter],
+    unknown: Mapping[str, BeforeAfter],
+    title: str,
+    folder: Path,
+) -> list[str]:
+    """Save the sheets rejected, calibrated, corrupted and failures; return notes on those left out.
+
+    - rejected: unknown images, those that were nearly accepted first
+    - calibrated: accepted known images with boxes
+    - corrupted: the same images in every shifted set that has them
+    - failures: accepted unknown images, and rejected known ones, the clearest first
+
+    Args:
+        known: Known test images, with detections on all of them.
+        shifted: Changed copies of them, by name.
+        unknown: Images without known objects, by name.
+        title: The first line of each sheet.
+        folder: Where the pictures go.
+    """
+    sheets = {
+        "rejected": _in_turn(
+            _ranked(name, part, is_accepted=False) for name, part in unknown.items()
+        ),
+        "calibrated": _with_kept_boxes("known", known),
+        "corrupted": _in_every_set(known, shifted),
+        "failures": _in_turn(
+            [
+                *(_ranked(name, part, is_accepted=True) for name, part in unknown.items()),
+                reversed(_ranked("known", known, is_accepted=False)),
+            ]
+        ),
+    }
+    notes = []
+    for name, images in sheets.items():
+        shown = iter(images)
+        if (first := next(shown, None)) is None:
+            (folder / f"{name}.png").unlink(missing_ok=True)  # of an earlier run
+            notes.append(f"{name}.png was not drawn: no image is of this kind")
+            continue
+        try:
+            tiles = _pairs(chain([first], shown))
+            _save(_sheet(tiles, f"{title} · {name}", AWARE_LEGEND), folder / name)
+        except MemoryError:
+            raise
+        except Exception as error:  # a failed picture must not cost the numbers
+            why = " ".join(str(error).split()) or type(error).__name__
+            notes.append(f"{name}.png was not drawn: {why[:200]}")
+    return notes
+
+
+def _ranked(name: str, part: BeforeAfter, *, is_accepted: bool) -> list[_Shown]:
+    """List the images that are accepted, or not, by rising uncertainty."""
+    places = np.flatnonzero(part.after.accepted == is_accepted)
+    order = np.argsort(part.after.image_uncertainty[places], kind="stable")
+    return [(name, part, int(k)) for k in places[order]]
+
+
+def _in_turn(lists: Iterable[Iterable[_Shown]]) -> Iterator[_Shown]:
+    """Take one image of each list, then the next of each."""
+    return (shown for group in zip_longest(*lists) for shown in group if shown is not None)
+
+
+def _with_kept_boxes(name: str, part: BeforeAfter) -> Iterator[_Shown]:
+    n_boxes = np.diff(part.after.detections.offsets)
+    return ((name, part, int(k)) for k in np.flatnonzero(part.after.accepted & (n_boxes > 0)))
+
+
+def _in_every_set(known: BeforeAfter, shifted: Mapping[str, BeforeAfter]) -> Iterator[_Shown]:
+    places = {
+        name: {str(image): k for k, image in enumerate(part.before.image_ids)}
+        for name, part in shifted.items()
+    }
+    for _, part, k in _with_kept_boxes("known", known):
+        image = str(part.before.image_ids[k])
+        for name, place_of in places.items():
+            if image in place_of:
+                yield name, shifted[name], place_of[image]
+
+
+def _pairs(images: Iterable[_Shown]) -> Iterator[Image.Image]:
+    """Draw image after image twice, before and after, skipping those that cannot be read."""
+    for name, part, k in images:
+        place_of = {str(image): place for place, image in enumerate(part.dataset.image_ids)}
+        pixels = _load(part.dataset, place_of.get(str(part.before.image_ids[k])))
+        if pixels is not None:
+            yield _boxes_of(pixels, part.before, k, BEFORE, name)
+            yield _decided(pixels, part.after, k)
+
+
+def _decided(pixels: np.ndarray, after: SelfAwareOutput, k: int) -> Image.Image:
+    caption = f"uncertainty {after.image_uncertainty[k]:.3g}"
+    if after.accepted[k]:
+        return _boxes_of(pixels, after.detections, k, KEPT, f"accepted, {caption}")
+    faded = (pixels // 3 + 160).astype(np.uint8)
+    return _boxes_of(faded, after.detections, k, REJECTED, f"rejected, {caption}")
+
+
+def _boxes_of(
+    pixels: np.ndarray, detections: Detections, k: int, color: Color, caption: str
+) -> Image.Image:
+    tile, scale = _tile(pixels)
+    draw = ImageDraw.Draw(tile)
+    rows = np.arange(*detections.offsets[k : k + 2])
+    most = rows[np.argsort(-detections.confidence[rows], kind="stable")][:MAX_BOXES]
+    for row in most[::-1]:  # the most confident on top
+        name = detections.classes.names[detections.class_ids[row]]
+        text = f"{name} {detections.confidence[row]:.2f}"
+        _labelled(draw, (detections.xyxy[row] * scale).tolist(), color, text)
+    draw.rectangle((0, SIDE - 13, SIDE, SIDE), fill=color)
+    draw.text((3, SIDE - 12), _in_one_line(draw, caption, SIDE - 6), (255, 255, 255))
+    return tile
+
+
+# --- charts of a study --------------------------------------------------------------------------
+
+PANEL, GAP = 220, 34
+BAR, POINT, GRID = (158, 190, 218), (200, 60, 40), (215, 215, 210)
+
+
+class _Panel(NamedTuple):
+    """One small chart: bars and points between 0 and 1, from left to right; None is a gap."""
+
+    title: str
+    left: str
+    bars: Sequence[float | None]
+    points: Sequence[float | None]
+    has_diagonal: bool = False
+
+
+def draw_charts(study: SelfAwareStudy, folder: Path) -> list[Path]:
+    """Save reliability.png and uncertainty_histogram.png of a study; return the files."""
+    laece = {(row["images"], row["calibrator"]): row for row in study.get("calibrators").rows}
+    charts = {
+        "reliability": [
+            _reliability_panel(f"{images}, {kind}", rows, laece[images, kind]["laece"])
+            for (images, kind), rows in _grouped_by(study, "reliability", "images", "calibrator")
+        ],
+        "uncertainty_histogram": [
+            _histogram_panel(images, rows)
+            for (images,), rows in _grouped_by(study, "uncertainty_histogram", "images")
+        ],
+    }
+    captions = {
+        "reliability": "bars: precision x IoU, points: confidence, against confidence",
+        "uncertainty_histogram": "bars: share of images, points: AP, against image uncertainty; "
+        "the last bin is of images without boxes",
+    }
+    for name, panels in charts.items():
+        _save(_chart(captions[name], panels), folder / name)
+    return [folder / f"{name}.png" for name in charts]
+
+
+def _grouped_by(
+    study: SelfAwareStudy, table: str, *keys: str
+) -> Iterator[tuple[tuple[Any, ...], list[Mapping[str, Any]]]]:
+    rows = study.get(table).rows
+    for key, group in groupby(rows, lambda row: tuple(row[name] for name in keys)):
+        yield key, list(group)
+
+
+def _reliability_panel(
+    title: str, rows: Sequence[Mapping[str, Any]], laece: float | None
+) -> _Panel:
+    error = "-" if laece is None else f"{100 * laece:.1f} %"
+    bars, points = ([row[name] for row in rows] for name in ("quality", "confidence"))
+    return _Panel(f"{title}: LaECE {error}", "1", bars, points, has_diagonal=True)
+
+
+def _histogram_panel(title: str, rows: Sequence[Mapping[str, Any]]) -> _Panel:
+    n_images = sum(row["n_images"] for row in rows)
+    shares = [row["n_images"] / max(1, n_images) for row in rows]
+    highest = max(shares) or 1.0
+    bars = [share / highest for share in shares]
+    points = [row["ap"] for row in rows]
+    return _Panel(f"{title}, {n_images} images", f"{100 * highest:.0f} %", bars, points)
+
+
+def _chart(caption: str, panels: Sequence[_Panel]) -> Image.Image:
+    n_columns = min(COLUMNS, len(panels))
+    n_rows = -(-len(panels) // n_columns)
+    size = n_columns * (PANEL + GAP) + GAP, STRIP + n_rows * (PANEL + GAP)
+    chart = Image.new("RGB", size, PAPER)
+    draw = ImageDraw.Draw(chart)
+    draw.text((GAP, 4), _in_one_line(draw, caption, size[0] - 2 * GAP), INK)
+    for k, panel in enumerate(panels):
+        row, column = divmod(k, n_columns)
+        _draw_panel(draw, GAP + column * (PANEL + GAP), STRIP + row * (PANEL + GAP), panel)
+    return chart
+
+
+def _draw_panel(draw: ImageDraw.ImageDraw, x: int, y: int, panel: _Panel) -> None:
+    """Draw bars that rise from the bottom of a frame, and points joined by lines."""
+    bottom, width = y + PANEL, PANEL / len(panel.bars)
+    for level in (0.25, 0.5, 0.75):
+        draw.line((x, bottom - level * PANEL, x + PANEL, bottom - level * PANEL), GRID)
+    for k, height in enumerate(panel.bars):
+        if height:
+            left, top = x + k * width, bottom - min(1.0, height) * PANEL
+            draw.rectangle((left + 1, top, left + width - 1, bottom), fill=BAR)
+    if panel.has_diagonal:
+        draw.line((x, bottom, x + PANEL, y), INK)
+    places = [
+        (x + (k + 0.5) * width, bottom - value * PANEL)
+        for k, value in enumerate(panel.points)
+        if value is not None
+    ]
+    if len(places) > 1:
+        draw.line(list(chain.from_iterable(places)), POINT)
+    for px, py in places:
+        draw.ellipse((px - 2, py - 2, px + 2, py + 2), fill=POINT)
+    draw.rectangle((x, y, x + PANEL, bottom), outline=INK)
+    draw.text((x, y - 13), _in_one_line(draw, panel.title, PANEL), INK)
+    draw.text((x - draw.textlength(panel.left) - 3, y), panel.left, INK)

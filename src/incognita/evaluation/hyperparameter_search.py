@@ -20,11 +20,16 @@ from incognita.results.method_result import GridPoint
 
 @dataclass(frozen=True, eq=False)
 class SearchData:
-    """Outputs to fit on, and held-out known and unknown outputs to compare them by."""
+    """Outputs to fit on, and held-out known and unknown outputs to compare them by.
+
+    `accepted` are outputs of images that count as known beside those of validation; nothing is
+    fitted on them.
+    """
 
     known: ClassifierOutputs
     validation: ClassifierOutputs
     unknown: ClassifierOutputs
+    accepted: tuple[ClassifierOutputs, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +97,8 @@ def _try(
 
 
 def _auroc(method: Method, data: SearchData) -> float:
-    parts = [method.score(part).cpu().numpy() for part in (data.validation, data.unknown)]
-    is_unknown = np.repeat([False, True], [len(part) for part in parts])
+    held_out = (data.validation, *data.accepted, data.unknown)
+    parts = [method.score(part).cpu().numpy() for part in held_out]
+    n_unknown = len(parts[-1])
+    is_unknown = np.arange(sum(map(len, parts))) >= sum(map(len, parts)) - n_unknown
     return auroc(np.concatenate(parts), is_unknown)

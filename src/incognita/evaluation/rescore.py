@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED, Benchmark
+from incognita.benchmarks.benchmark import ACCEPTED, KNOWN, MIXED, SHIFTED, Benchmark
 from incognita.benchmarks.load import fitting_sets, test_sets
 from incognita.containers import Dataset, ExtraOutput, Needs
 from incognita.decisions.parse import confidence_policy, score_policy
@@ -267,6 +267,7 @@ def _benchmark(scoring: Mapping[str, Any], facts: Mapping[str, Any], sets: _Sets
         classes=facts["classes"],
         test=test,
         shifted=groups.pop(SHIFTED, {}),
+        accepted=groups.pop(ACCEPTED, {}),
         mixed=groups.pop(MIXED, {}),
         unknown=groups,
         train=fitting.get("train"),

@@ -20,25 +20,27 @@ from incognita.evaluation.detector import (
 from incognita.evaluation.detector_metrics import align_classes
 from incognita.evaluation.evaluate import BoxOptions, recorded_model, with_filter
 from incognita.evaluation.fit_and_score import ExtractionLog, Progress
+from incognita.evaluation.gallery import BeforeAfter, draw_charts, draw_self_aware
 from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest, evaluate_self_aware
+from incognita.evaluation.self_aware_study import BASELINE, study_self_aware
 from incognita.extraction.settings import Settings
 from incognita.extraction.store import OutputStore
 from incognita.formats.recorded_outputs import RecordedBoxes
 from incognita.models.detector import Detector
-from incognita.results.self_aware import SelfAwareReport
+from incognita.results.self_aware import SelfAwareReport, SelfAwareStudy
 
-# the first row of the paper's table 7: the detector as it is
-BEFORE = SelfAwareSettings(
-    image_threshold="quantile(share=0.95)", confidence_threshold=0.5, calibrator="none"
-)
 PAINTED = "painted over"
 
 
 class SelfAwareRun(NamedTuple):
-    """The rules of a detector and its report; `report.before` is the detector as it is."""
+    """The rules of a detector, its report and the tables behind it.
+
+    `report.before` is the detector as it is, the first row of the paper's table 7.
+    """
 
     fitted: SelfAware
     report: SelfAwareReport
+    study: SelfAwareStudy | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +94,8 @@ def make_self_aware(
         boxes: Which boxes of the detector are recorded.
         settings: Batch size, device, workers.
         store: A folder for outputs, so that an interrupted run can resume.
-        out: A folder for the rules (`rules.json`) and the reports.
+        out: A folder for the rules (`rules.json`), the report, and a study with its tables, charts
+            and pictures before and after.
         on_progress: Called with a data set's name, images done, images in total.
         on_step: Called with a description of each step.
     """
@@ -114,11 +117,10 @@ def make_self_aware(
     save_to = None if save_outputs is None else Path(save_outputs)
     log = ExtractionLog(settings or Settings(), log_store, on_progress, save_to)
     images = _detect_all(detector, benchmark, log)
-    run = _judge(images, rules or SelfAwareSettings(), convention, n_resamples, seed, on_step)
+    rules = rules or SelfAwareSettings()
+    run = _judge(images, rules, convention, n_resamples, seed, on_step)
     run = _described(run, detector, benchmark, log)
-    if out is not None:
-        _save(run, Path(out))
-    return run
+    return run if out is None else _save(run, images, benchmark, rules, Path(out), on_step)
 
 
 def _detect_all(detector: Detector, benchmark: Benchmark, log: ExtractionLog) -> SelfAwareImages:
@@ -187,7 +189,7 @@ def _judge(
 ) -> SelfAwareRun:
     """Judge the detector as it is and once it is self-aware."""
     runs = []
-    for what, how in (("as it is", BEFORE), ("self-aware", rules)):
+    for what, how in (("as it is", replace(rules, **BASELINE)), ("self-aware", rules)):
         if on_step is not None:
             on_step(f"judging the detector {what}")
         fitted = SelfAware.fit(*images.validation, images.pseudo_unknown, how)
@@ -226,7 +228,52 @@ def _described(
     return run._replace(report=replace(run.report, notes=tuple(notes), inputs=inputs))
 
 
-def _save(run: SelfAwareRun, folder: Path) -> None:
+def _save(
+    run: SelfAwareRun,
+    images: SelfAwareImages,
+    benchmark: Benchmark,
+    rules: SelfAwareSettings,
+    folder: Path,
+    on_step: Callable[[str], None] | None,
+) -> SelfAwareRun:
+    """Save the rules first, then the study, and the report with what is said about pictures."""
     folder.mkdir(parents=True, exist_ok=True)
     save_self_aware(run.fitted, folder / "rules.json")
     run.report.save(folder / "report.json")
+    study = study_self_aware(
+        images.validation, images.pseudo_unknown, images.test, rules, on_step=on_step
+    )
+    study.save_folder(folder / "study")
+    draw_charts(study, folder / "study")
+    if on_step is not None:
+        on_step("drawing pictures")
+    notes = _draw(run.fitted, images, benchmark, folder / "pictures")
+    report = replace(run.report, notes=(*run.report.notes, *notes))
+    report.save(folder / "report.json")
+    return run._replace(report=report, study=study)
+
+
+def _draw(
+    fitted: SelfAware, images: SelfAwareImages, benchmark: Benchmark, folder: Path
+) -> list[str]:
+    test = images.test
+    unknown = {name: d for sets in benchmark.unknown.values() for name, d in sets.items()}
+    return draw_self_aware(
+        _before_after(fitted, benchmark.test, test.known.detections),
+        {
+            name: _before_after(fitted, benchmark.shifted[name], part.detections)
+            for name, part in test.shifted.items()
+        },
+        {name: _before_after(fitted, unknown[name], found) for name, found in test.unknown.items()},
+        benchmark.name,
+        folder,
+    )
+
+
+def _before_after(fitted: SelfAware, dataset: Dataset, found: Detections) -> BeforeAfter:
+    """Combine images with what is decided about them; those that failed are left out."""
+    if len(dataset.image_ids) > found.n_images:
+        usable = set(found.image_ids.tolist())
+        rows = [k for k, image_id in enumerate(dataset.image_ids) if str(image_id) in usable]
+        dataset = dataset.subset(rows)
+    return BeforeAfter(dataset, found, fitted.apply(found))

@@ -32,6 +32,8 @@ def save_images(folder: Path, dataset: Dataset) -> None:
     arrays = {"image_ids": _text(list(map(str, dataset.image_ids)))}
     if dataset.labels is not None:
         arrays["labels"] = np.asarray(dataset.labels, np.int64)
+    if dataset.source_classes is not None:
+        arrays["source_classes"] = _text(list(map(str, dataset.source_classes)))
     if isinstance(dataset, BoxDataset):
         arrays |= _truth_arrays(dataset.truth())
     save_arrays(folder / IMAGES, arrays)
@@ -66,13 +68,14 @@ class StoredSet:
         print: Its fingerprint.
         image_ids: One per image; none where the store has no outputs of the set.
         labels: Indices of known classes, or None.
+        source_classes: Class names of the original data set, or None.
     """
 
     name: str
     print: str
     image_ids: Sequence[str] = field(default=(), repr=False)
     labels: Int[np.ndarray, "n"] | None = field(default=None, repr=False)
-    source_classes: None = None
+    source_classes: Sequence[str] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -108,7 +111,8 @@ def load_images(folder: Path, name: str, fingerprint: str) -> StoredSet:
         ids, labels = tuple(_value(arrays["image_ids"])), arrays.get("labels")
         if f"{_OF_TRUTH}xyxy" in arrays:
             return StoredBoxSet(name, fingerprint, ids, labels, objects=_truth(arrays))
-        return StoredSet(name, fingerprint, ids, labels)
+        names = tuple(_value(arrays["source_classes"])) if "source_classes" in arrays else None
+        return StoredSet(name, fingerprint, ids, labels, names)
     except (KeyError, ValueError, TypeError) as error:
         raise InvalidDataError(
             f"{path} cannot be read. Delete it and run the benchmark again with the model."

@@ -4,7 +4,7 @@ It is computed once per (detections, truth, convention) and covers all images; a
 bootstrap replicate is a choice of image weights on top of it and needs no matching of its own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -84,6 +84,17 @@ class MatchTable:
     def is_ignored(self, threshold: int = 0, area: int = 0) -> Bool[np.ndarray, "detections"]:
         """Return whether each detection is neither a true nor a false positive."""
         return _bit(self.flags[:, len(self.areas) + area], threshold)
+
+    def ignoring(self, rows: Bool[np.ndarray, "detections"]) -> "MatchTable":
+        """Return the table with some detections left out, which keep their objects occupied.
+
+        Detections are matched by falling confidence, image by image, so that leaving out those
+        below a confidence, or all of an image, is the same as matching without them.
+        """
+        n = len(self.areas)
+        flags = self.flags.copy()
+        flags[rows, :n], flags[rows, n:] = 0, (1 << len(self.thresholds)) - 1
+        return replace(self, flags=flags)
 
     def check_known(self, n_known: int) -> None:
         """Raise if the number of known classes does not fit the labels."""

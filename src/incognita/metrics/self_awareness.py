@@ -4,6 +4,7 @@ Oksuz et al., Towards building self-aware object detectors, CVPR 2023, sections 
 text calls balanced accuracy the harmonic mean of "TPR and FPR"; TPR and TNR is meant and computed.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -56,20 +57,40 @@ def image_uncertainty(
     >>> image_uncertainty(found).tolist()
     [0.5, inf]
     """
+    return image_uncertainties(detections, uncertainty, [(aggregation, top)])[0]
+
+
+def image_uncertainties(
+    detections: Detections,
+    uncertainty: Float[np.ndarray, "boxes"] | None,
+    ways: Sequence[tuple[Aggregation, int]],
+) -> list[Float[np.ndarray, "images"]]:
+    """Compute `image_uncertainty` for several pairs of aggregation and top, sorting once."""
     values = 1.0 - detections.confidence if uncertainty is None else uncertainty
     if len(values) != len(detections):
         raise InvalidDataError(
             f"Expected one uncertainty per detection, got {len(values)} for {len(detections)}."
         )
+    images = detections.image_index
+    ordered = values[np.lexsort((values, images))]
+    place = np.arange(len(values)) - detections.offsets[images]  # rank inside the image
+    return [_aggregate(ordered, place, images, detections.n_images, *way) for way in ways]
+
+
+def _aggregate(
+    ordered: np.ndarray,
+    place: np.ndarray,
+    images: np.ndarray,
+    n_images: int,
+    aggregation: Aggregation,
+    top: int,
+) -> np.ndarray:
     if aggregation is Aggregation.TOP_MEAN and top < 1:
         raise InvalidDataError(f"top must be at least 1, but it is {top}.")
-    images = detections.image_index
-    order = np.lexsort((values, images))
-    place = np.arange(len(values)) - detections.offsets[images]  # rank inside the image
-    limit = {Aggregation.TOP_MEAN: top, Aggregation.MIN: 1}.get(aggregation, len(values))
+    limit = {Aggregation.TOP_MEAN: top, Aggregation.MIN: 1}.get(aggregation, len(ordered))
     kept = place < limit
-    n = np.bincount(images[kept], minlength=detections.n_images)
-    totals = np.bincount(images[kept], values[order][kept], minlength=detections.n_images)
+    n = np.bincount(images[kept], minlength=n_images)
+    totals = np.bincount(images[kept], ordered[kept], minlength=n_images)
     totals = totals.astype(np.float64)  # without any box they are integers
     if aggregation is not Aggregation.SUM:
         np.divide(totals, n, out=totals, where=n > 0)

@@ -84,18 +84,22 @@ class Report(ABC):
             raise InvalidDataError(
                 f"Expected a file that ends in {', '.join(FORMATS)}, got {path.name}. Choose one."
             )
-        text = FORMATS[suffix](self)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as unfinished:
-                unfinished.write_text(text, encoding="utf-8")
-        except StorageError:
-            raise
-        except OSError as error:
-            shown = str(path) if len(str(path)) < 120 else f"{str(path)[:120]}…"
-            raise InvalidDataError(
-                f"{shown} cannot be written: {error.strerror}. Choose another file."
-            ) from error
+        save_text(path, FORMATS[suffix](self))
+
+
+def save_text(path: Path, text: str) -> None:
+    """Save a text; an existing file is replaced as a whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as unfinished:
+            unfinished.write_text(text, encoding="utf-8")
+    except StorageError:
+        raise
+    except OSError as error:
+        shown = str(path) if len(str(path)) < 120 else f"{str(path)[:120]}…"
+        raise InvalidDataError(
+            f"{shown} cannot be written: {error.strerror}. Choose another file."
+        ) from error
 
 
 def stdout_console(*, wide: bool = False) -> "Console":

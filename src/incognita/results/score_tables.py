@@ -7,8 +7,10 @@ from functools import cached_property
 import numpy as np
 import polars
 
-from incognita.benchmarks.benchmark import KNOWN, SHIFTED
+from incognita.benchmarks.benchmark import ACCEPTED, KNOWN, SHIFTED
 from incognita.containers.boxes import BoxTruth, Detections
+from incognita.metrics.conventions import COCO
+from incognita.metrics.matching import match
 from incognita.results.result import Split
 from incognita.shapes import Bool, Float64, Int
 
@@ -37,10 +39,12 @@ class ScoredSet:
 
     Args:
         name: Its name in the benchmark.
-        group: `known`, `shifted`, or the group of unknown sets it belongs to, such as `near`.
+        group: `known`, `shifted`, `accepted`, or the group of unknown sets it belongs to, such as
+            `near`.
         image_ids: One per row.
         predicted: The predicted class.
         labels: The true class, for known and shifted images.
+        source_classes: The true class by the name its own data set gives it, known or not.
     """
 
     name: str
@@ -48,6 +52,7 @@ class ScoredSet:
     image_ids: Sequence[str]
     predicted: Int[np.ndarray, "n"]
     labels: Int[np.ndarray, "n"] | None
+    source_classes: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         # here and not where tables are written: stored and new rows are compared by their ids
@@ -59,13 +64,16 @@ class ScoredSet:
     @property
     def is_unknown(self) -> bool:
         """Whether its images belong to no known class."""
-        return self.group not in (KNOWN, SHIFTED)
+        return self.group not in (KNOWN, SHIFTED, ACCEPTED)
 
     def keep(self, is_kept: Bool[np.ndarray, "n"]) -> "ScoredSet":
         """Return the set with some of its rows."""
         ids = tuple(image for image, keep in zip(self.image_ids, is_kept, strict=True) if keep)
         labels = None if self.labels is None else self.labels[is_kept]
-        return ScoredSet(self.name, self.group, ids, self.predicted[is_kept], labels)
+        names = self.source_classes
+        if names is not None:
+            names = tuple(name for name, keep in zip(names, is_kept, strict=True) if keep)
+        return ScoredSet(self.name, self.group, ids, self.predicted[is_kept], labels, names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +99,16 @@ class DetectedSet:
         """The boxes that methods score."""
         return self.found[self.is_kept]
 
+    @cached_property
+    def object_classes(self) -> list[str | None]:
+        """The class of the object that each scored box matches at IoU 0.5, or None."""
+        table = match(self.kept, self.truth, convention=COCO, class_wise=False)
+        names = np.array([*self.truth.classes.names, None], dtype=object)
+        matched = np.full(len(self.kept), len(names) - 1)
+        is_hit = table.is_true_positive()
+        matched[is_hit] = self.truth.class_ids[table.truth_index[is_hit]]
+        return list(names[matched])
+
     @property
     def n_images(self) -> int:
         """How many images could be read."""
@@ -99,26 +117,40 @@ class DetectedSet:
 
 def known_sets(sets: Sequence[ScoredSet], *, with_shifted: bool = False) -> list[ScoredSet]:
     """Return the sets that count as known; with shifted ones in the full-spectrum setting."""
-    groups = (KNOWN, SHIFTED) if with_shifted else (KNOWN,)
+    groups = (KNOWN, ACCEPTED, SHIFTED) if with_shifted else (KNOWN, ACCEPTED)
     return [scored for scored in sets if scored.group in groups]
 
 
 def image_frame(sets: Sequence[ScoredSet], scores: Scores) -> polars.DataFrame:
-    """Return one row per image: set, group, image_id, label, predicted, unknown_score."""
+    """Return one row per image.
+
+    Columns: set, group, image_id, label, source_class, predicted, unknown_score.
+    """
     columns: dict[str, list[object] | np.ndarray] = {
         "set": [scored.name for scored in sets for _ in range(len(scored))],
         "group": [scored.group for scored in sets for _ in range(len(scored))],
         "image_id": [str(image) for scored in sets for image in scored.image_ids],
         "label": [label for scored in sets for label in _labels(scored)],
+        "source_class": [name for scored in sets for name in _source_classes(scored)],
         "predicted": np.concatenate([scored.predicted for scored in sets]).astype(np.int32),
         "unknown_score": np.concatenate([scores[scored.name] for scored in sets]),
     }
-    types = {"set": polars.Categorical, "group": polars.Categorical, "label": polars.Int32}
+    types = {
+        "set": polars.Categorical,
+        "group": polars.Categorical,
+        "label": polars.Int32,
+        "source_class": polars.Categorical,
+    }
     return polars.DataFrame(columns, schema_overrides=types)
 
 
 def _labels(scored: ScoredSet) -> Sequence[int | None]:
     return [None] * len(scored) if scored.labels is None else scored.labels.tolist()
+
+
+def _source_classes(scored: ScoredSet) -> Sequence[str | None]:
+    names = scored.source_classes
+    return [None] * len(scored) if names is None else [as_utf8(str(name)) for name in names]
 
 
 def sets_and_scores(frame: polars.DataFrame) -> tuple[tuple[ScoredSet, ...], Scores]:
@@ -130,7 +162,9 @@ def sets_and_scores(frame: polars.DataFrame) -> tuple[tuple[ScoredSet, ...], Sco
         labels = None if part["label"].has_nulls() else part["label"].to_numpy().astype(np.int64)
         predicted = part["predicted"].to_numpy().astype(np.int64)
         group, ids = str(part["group"][0]), tuple(part["image_id"].to_list())
-        sets.append(ScoredSet(name, group, ids, predicted, labels))
+        names = part["source_class"].cast(polars.String) if "source_class" in part.columns else None
+        own = None if names is None or names.has_nulls() else tuple(names.to_list())
+        sets.append(ScoredSet(name, group, ids, predicted, labels, own))
         scores[name] = part["unknown_score"].to_numpy()
     return tuple(sets), scores
 
@@ -173,10 +207,10 @@ def box_frame(
 ) -> polars.DataFrame:
     """Return one row per scored box.
 
-    Columns: set, group, image_id, x1, y1, x2, y2, predicted, confidence, source_index,
-    unknown_score, is_called_unknown. With the truth, every number of the paper's conventions can be
-    computed from it; those of FMIYC's code also need the logits, and average precision the boxes
-    below t*.
+    Columns: set, group, image_id, x1, y1, x2, y2, predicted, object_class, confidence,
+    source_index, unknown_score, is_called_unknown. With the truth, every number of the paper's
+    conventions can be computed from it; those of FMIYC's code also need the logits, and average
+    precision the boxes below t*.
     """
     return polars.concat([_boxes(seen, scores, is_called_unknown[seen.name]) for seen in sets])
 
@@ -191,10 +225,11 @@ def _boxes(seen: DetectedSet, scores: Scores, is_called_unknown: np.ndarray) -> 
         "image_id": [as_utf8(str(kept.image_ids[k])) for k in kept.image_index],
         **corners,
         "predicted": names[kept.class_ids].tolist(),
+        "object_class": seen.object_classes,
         "confidence": kept.confidence.astype(np.float64),
         "source_index": kept.source_index.astype(np.int64),
         "unknown_score": scores[seen.name],
         "is_called_unknown": is_called_unknown,
     }
-    text = dict.fromkeys(("set", "group", "image_id", "predicted"), polars.String)
+    text = dict.fromkeys(("set", "group", "image_id", "predicted", "object_class"), polars.String)
     return polars.DataFrame(columns, schema_overrides=text)

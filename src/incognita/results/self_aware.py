@@ -3,11 +3,13 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from incognita.errors import UnknownNameError
 from incognita.metrics.catalog import get_metric
-from incognita.results.export import WIDTH, Report
+from incognita.results.export import WIDTH, Report, save_text
 from incognita.results.result import Result, Split
 
 if TYPE_CHECKING:
@@ -162,3 +164,163 @@ def _bounds(result: Result) -> str:
     if math.isnan(result.low):
         return "" if math.isnan(result.value) else result.few.strip()
     return f"{100 * result.low:.1f} to {100 * result.high:.1f}"
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """One table of a study.
+
+    Args:
+        name: Of the file it is saved to.
+        title: What it shows, and the table of the paper it corresponds to.
+        keys: The columns that tell rows apart; every other one is a number.
+        rows: One record per row, all with the same columns; None where a number is undefined. A
+            column `reason` says why, where a whole row was not measured.
+    """
+
+    name: str
+    title: str
+    keys: tuple[str, ...]
+    rows: tuple[Mapping[str, Any], ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of all columns."""
+        return tuple(self.rows[0]) if self.rows else self.keys
+
+    def as_csv(self) -> str:
+        """Return one line per row, separated by commas."""
+        import polars
+
+        names = None if self.rows else list(self.keys)
+        return polars.DataFrame(self.rows, schema=names, infer_schema_length=None).write_csv()
+
+
+@dataclass(frozen=True, repr=False)
+class SelfAwareStudy(Report):
+    """The tables that show why a self-aware detector is as good as it is.
+
+    Args:
+        tables: In the order of the paper.
+        notes: What could not be measured, and why.
+        inputs: What it was computed from: files, options.
+    """
+
+    tables: tuple[StudyTable, ...]
+    notes: tuple[str, ...] = ()
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        n_rows = sum(len(table.rows) for table in self.tables)
+        return f"SelfAwareStudy({len(self.tables)} tables, {n_rows} rows)"
+
+    def get(self, name: str) -> StudyTable:
+        """Return one table."""
+        for table in self.tables:
+            if table.name == name:
+                return table
+        names = ", ".join(table.name for table in self.tables)
+        raise UnknownNameError(f"No table is called {name!r}. Choose one of: {names}.")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything for a JSON file."""
+        tables = {
+            table.name: {"title": table.title, "keys": table.keys, "rows": table.rows}
+            for table in self.tables
+        }
+        return {"tables": tables, "notes": list(self.notes), "inputs": dict(self.inputs)}
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one record per number: its table, its row, the metric and the value."""
+        return [
+            {
+                "table": table.name,
+                "row": ", ".join(f"{key}={row[key]}" for key in table.keys),
+                "metric": metric,
+                "value": value,
+            }
+            for table in self.tables
+            for row in table.rows
+            for metric, value in row.items()
+            if metric not in (*table.keys, _REASON)
+        ]
+
+    def headline(self) -> str:
+        """Return the number of tables in one line."""
+        return repr(self)
+
+    def remarks(self) -> list[tuple[str, str]]:
+        """Return the notes."""
+        return [("note", note) for note in self.notes]
+
+    def summary(self) -> str:
+        """Return the ablation, one line per row, and the notes."""
+        lines = [
+            f"DAQ {_shown('daq', row['daq'])} %  ({', '.join(str(row[k]) for k in table.keys)})"
+            for table in self.tables
+            if table.name == "ablation"
+            for row in table.rows
+        ]
+        return "\n".join([self.headline(), *lines, *(f"note: {note}" for note in self.notes)])
+
+    def table(self, *, width: int = WIDTH) -> "RenderableType":
+        """Return the tables that `rich` prints; of a long one its number of rows."""
+        from rich.console import Group
+
+        del width  # the widest table has eleven narrow columns
+        return Group(*(_study_table(table) for table in self.tables))
+
+    def save_folder(self, folder: str | PathLike[str]) -> list[Path]:
+        """Save one CSV file per table and everything as study.json; return the files."""
+        folder = Path(folder)
+        paths = [folder / name for name in self.file_names()]
+        for path, table in zip(paths, self.tables, strict=False):
+            save_text(path, table.as_csv())
+        self.save(paths[-1])
+        return paths
+
+    def file_names(self) -> list[str]:
+        """Return the names of the files that `save_folder` writes, study.json the last."""
+        return [*(f"{table.name}.csv" for table in self.tables), "study.json"]
+
+
+_REASON = "reason"
+_LONGEST = 40  # rows of a table that is printed
+# columns that are not shares; all others are printed in percent
+_PLAIN = {
+    "n_images",
+    "n_detections",
+    "n_objects",
+    "detections_per_image",
+    "u",
+    "fitted",
+    "oracle",
+    "offset",
+    "tau",
+    "low",
+    "high",
+}
+
+
+def _study_table(table: StudyTable) -> "RenderableType":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    if len(table.rows) > _LONGEST:
+        return Text(f"{table.title}: {len(table.rows)} rows, in {table.name}.csv\n")
+    shown = Table(title=table.title, title_justify="left", box=box.SIMPLE_HEAD)
+    names = [name for name in table.columns if name != _REASON]  # which the notes have
+    for name in names:
+        shown.add_column(name, justify="left" if name in table.keys else "right", no_wrap=True)
+    for row in table.rows:
+        shown.add_row(*(_shown(name, row[name]) for name in names))
+    return shown
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.4g}" if name in _PLAIN else f"{100 * value:.1f}"

@@ -27,15 +27,20 @@ from incognita.shapes import Int
 
 Task = Literal["classification", "detection"]
 SetRole = Literal[
-    "train", "validation", "test", "shifted", "near", "far", "farther", "mixed",
-    "unknown-validation", "unknown-training",
+    "train", "validation", "test", "shifted", "accepted", "near", "far", "farther", "unknown",
+    "mixed", "accepted-validation", "unknown-validation", "unknown-training",
 ]  # fmt: skip
-KNOWN_ROLES = ("train", "validation", "test", "shifted")
+LABELED_ROLES = ("train", "validation", "test", "shifted")
+KNOWN_ROLES = (*LABELED_ROLES, "accepted", "accepted-validation")
 UNKNOWN_GROUPS = ("near", "far", "farther")  # images that show nothing known
-TESTED_UNKNOWN_ROLES = (*UNKNOWN_GROUPS, "mixed")
-TESTED_ROLES = ("test", "shifted", *TESTED_UNKNOWN_ROLES)
+UNKNOWN_ROLES = (*UNKNOWN_GROUPS, "unknown")
+TESTED_UNKNOWN_ROLES = (*UNKNOWN_ROLES, "mixed")
+TESTED_ROLES = ("test", "shifted", "accepted", *TESTED_UNKNOWN_ROLES)
 Severity = Annotated[int, Field(ge=1, le=5)]
-_LATER_FIELDS = ("corrupt", "rejection")
+_LATER_FIELDS = ("corrupt", "rejection", "group")
+# every other role belongs to one set
+SEVERAL_SETS = (*TESTED_UNKNOWN_ROLES, "shifted", "accepted", "accepted-validation")
+RESERVED_GROUPS = ("known", "shifted", "accepted", "mixed", "misclassified", "all", *UNKNOWN_GROUPS)
 N_SHOWN = 5  # missing paths that a message names
 
 
@@ -156,6 +161,8 @@ class SetEntry(Table):
     Args:
         name: Unique in the benchmark.
         role: What the images are for.
+        group: The group of unknown sets it belongs to, where the role is `unknown`; a role such as
+            `near` is a group by itself.
         count: How many there are when nothing is missing.
         source: Name of an entry of `sources`.
         note: What a reader of its numbers must know.
@@ -177,6 +184,7 @@ class SetEntry(Table):
     allowed_classes: list[str] = []
     corrupt: Corruption | None = None
     rejection: Literal["free"] | None = None
+    group: Annotated[str, Field(min_length=1, max_length=60)] | None = None
 
     @model_validator(mode="after")
     def _only_shifted_are_free(self) -> "SetEntry":
@@ -184,6 +192,19 @@ class SetEntry(Table):
             raise ValueError(
                 f"set {self.name!r} has the role {self.role}, but only shifted images may be "
                 f"rejected freely; leave rejection out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _only_unknown_are_grouped(self) -> "SetEntry":
+        if self.group is not None and self.role != "unknown":
+            raise ValueError(
+                f"set {self.name!r} has the role {self.role} and the group {self.group!r}; write "
+                f'role = "unknown" with it, or leave it out'
+            )
+        if self.group in RESERVED_GROUPS:
+            raise ValueError(
+                f"the group of set {self.name!r} cannot be called {self.group!r}; take another name"
             )
         return self
 
@@ -195,8 +216,18 @@ class SetEntry(Table):
 
     @property
     def is_known(self) -> bool:
-        """Whether its images show known classes."""
+        """Whether its images count as known."""
         return self.role in KNOWN_ROLES
+
+    @property
+    def is_labeled(self) -> bool:
+        """Whether its images show classes that the model has a name for."""
+        return self.role in LABELED_ROLES
+
+    @property
+    def unknown_group(self) -> str | None:
+        """The group of unknown sets it is tested in; None where it is not unknown."""
+        return (self.group or self.role) if self.role in UNKNOWN_ROLES else None
 
     @property
     @abstractmethod
@@ -213,17 +244,18 @@ class SetEntry(Table):
         return loaded if self.corrupt is None else self.corrupt.apply(loaded)
 
     def check_labels(self, labels: Int[np.ndarray, "n"] | None, context: DataContext) -> None:
-        """Check that known images have a class in range, and unknown images have none."""
+        """Check that labeled images have a class in range, and all others have none."""
         where = f"Set {self.name!r} of {context.benchmark}"
-        if self.is_known and labels is None:
+        if self.is_labeled and labels is None:
             raise InvalidDataError(
                 f"{where} has the role {self.role}, but its images carry no class (label -1); give "
                 f"the list with their classes."
             )
-        if not self.is_known and labels is not None:
+        if not self.is_labeled and labels is not None:
+            what = "accepted" if self.is_known else "unknown"
             raise InvalidDataError(
                 f"{where} has the role {self.role}, but its images carry the numbers of known "
-                f"classes; label unknown images with -1."
+                f"classes; label {what} images with -1."
             )
         if labels is not None:
             check_class_ids(where, labels, len(context.classes))

@@ -36,7 +36,7 @@ class FolderSet(SetEntry):
 
     @model_validator(mode="after")
     def _known_images_have_classes(self) -> "FolderSet":
-        if self.is_known and not self.one_class_per_folder:
+        if self.is_labeled and not self.one_class_per_folder:
             raise ValueError(
                 "its images are known, and their classes are the names of folders; leave "
                 "one_class_per_folder = false out"
@@ -55,7 +55,7 @@ class FolderSet(SetEntry):
         if not paths:
             return LoadedSet(self, None, self.count, (str(root),), left_out)
         folders = [first_folder(path) for path in paths]
-        labels = self._labels(folders, context) if self.is_known else None
+        labels = self._labels(folders, context) if self.is_labeled else None
         own = tuple(folder or "" for folder in folders) if self.one_class_per_folder else None
         dataset = FileDataset(self.name, root, paths, labels, own, context.cache_dir)
         return LoadedSet(

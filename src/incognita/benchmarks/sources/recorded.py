@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from incognita.benchmarks.sources.entry import (
-    TESTED_UNKNOWN_ROLES,
+    SEVERAL_SETS,
     DataContext,
     LoadedSet,
     SetEntry,
@@ -38,7 +38,7 @@ def file_name(name: str, role: str) -> str:
     >>> file_name("tin-validation", "unknown-validation"), file_name("svhn", "far")
     ('unknown-validation', 'svhn')
     """
-    is_shared = role in (*TESTED_UNKNOWN_ROLES, "shifted")
+    is_shared = role in SEVERAL_SETS
     return without_separators(name if is_shared else role)
 
 
@@ -71,13 +71,13 @@ def _load_images(entry: SetEntry, context: DataContext, folder: OutputsFolder) -
     path = folder.find(name)
     if path is None:
         return LoadedSet(entry, None, None, (str(folder.path / f"{name}.npz"),))
-    dataset = RecordedImages.from_file(entry.name, path, is_known=entry.is_known)
+    dataset = RecordedImages.from_file(entry.name, path, is_known=entry.is_labeled)
     if dataset.n_classes != len(context.classes):
         raise InvalidDataError(
             f"Expected {len(context.classes)} columns of logits in {path}, one per known class of "
             f"{context.benchmark}, got {dataset.n_classes}."
         )
-    if entry.is_known and dataset.labels is None:
+    if entry.is_labeled and dataset.labels is None:
         raise InvalidDataError(
             f"Expected labels in {path}: the images of {entry.role} are known. Write the class of "
             f"each row, counted from 0."
@@ -89,7 +89,7 @@ def _load_images(entry: SetEntry, context: DataContext, folder: OutputsFolder) -
 def _check_labels(dataset: RecordedImages, entry: SetEntry, context: DataContext) -> None:
     if dataset.labels is None:
         return
-    if not entry.is_known:
+    if not entry.is_labeled:
         raise InvalidDataError(
             f"{dataset.path} has labels, but the images of {entry.name} are unknown. Leave the "
             f"labels out, or write -1."
