@@ -30,6 +30,7 @@ GROUPS = {
     "boxes": "bench.boxes",
     "memory": "bench.memory",
     "corruptions": "bench.corruptions",
+    "semantics": "bench.semantics",
 }
 WIDTH = 110  # the same table in a terminal and in a file
 LIBRARIES = (
@@ -47,6 +48,7 @@ LIBRARIES = (
     "pycocotools",
     "opencv-python-headless",
     "imagecorruptions-imaug",
+    "nltk",
 )
 
 

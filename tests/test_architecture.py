@@ -18,7 +18,7 @@ LAYERS = [
     {"registry", "files", "calls"},
     {"kernels"},
     {"containers"},
-    {"formats", "models", "metrics"},
+    {"formats", "models", "metrics", "semantics"},
     {"benchmarks"},
     {"extraction"},
     {"methods"},
@@ -32,6 +32,8 @@ SINGLE_IMPORTER = {
     "incognita.benchmarks.data_plan",
     "incognita.benchmarks.sources",
     "incognita.benchmarks.splits.build",
+    "incognita.benchmarks.splits.saod",
+    "incognita.benchmarks.splits.saod_driving",
     "incognita.benchmarks.terra.datasets",
     "incognita.benchmarks.terra.rendering",
     "incognita.cli.app",
@@ -67,6 +69,7 @@ SINGLE_IMPORTER = {
     "incognita.metrics.self_awareness",
     "incognita.models.from_torchvision.families",
     "incognita.models.from_transformers.detectors",
+    "incognita.semantics.similarity",
 }
 OPEN = ("__init__.py", "__main__.py")  # these two open all folders
 
