@@ -32,6 +32,8 @@ SINGLE_IMPORTER = {
     "incognita.benchmarks.data_plan",
     "incognita.benchmarks.sources",
     "incognita.benchmarks.splits.build",
+    "incognita.benchmarks.splits.saod",
+    "incognita.benchmarks.splits.saod_driving",
     "incognita.benchmarks.terra.datasets",
     "incognita.benchmarks.terra.rendering",
     "incognita.cli.app",
