@@ -209,6 +209,9 @@ def test_the_python_of_the_page_on_self_aware_detection_runs(folder):
     names = run_page("docs/self-aware.md")
     assert 0 < names["output"].accepted.mean() <= 1
     assert len(names["output"].detections) < len(names["found"])
+    answer = names["answer"]
+    assert len(answer.accepted) == 1
+    assert (len(answer.detections) > 0) == bool(answer.accepted[0])
 
 
 def test_no_page_with_python_is_left_out():
