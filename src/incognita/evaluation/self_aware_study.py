@@ -314,7 +314,7 @@ class _Study:
         """Measure all parts of DAQ with v of every class moved; the calibrators stay."""
         rows = []
         for offset in OFFSETS:
-            rules = self._with_v(_moved(self.full.confidence_threshold.per_class, offset))
+            rules = self._with_v(self.full.confidence_threshold.per_class + offset)
             rows.append({"offset": offset} | self._awareness(rules, self._decided(rules)))
         return "Sensitivity to v of all classes (figure A.15)", "offset", rows
 
@@ -590,11 +590,6 @@ def _without_columns(detections: Detections) -> Detections:
         head_index=None,
         covariance=None,
     )
-
-
-def _moved(per_class: np.ndarray, offset: float) -> Float64[np.ndarray, "classes"]:
-    """Add to thresholds inside 0 to 1; a class without one stays without."""
-    return np.where(np.isinf(per_class), np.inf, np.clip(per_class + offset, 0.0, 1.0))
 
 
 def _filled(boxes: Detections, n: int, rng: np.random.Generator) -> Detections:
