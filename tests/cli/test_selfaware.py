@@ -234,6 +234,7 @@ def test_a_study_from_files_is_a_study_in_memory(folder) -> None:
     )  # fmt: skip
     validation = AnnotatedSet(*to_containers(SCENES["val"]))
     expected = study_self_aware(validation, to_containers(SCENES["painted"])[0], test)
+    assert "c5-dets.json" in json.loads(printed)["inputs"]["files"]
     found = json.loads(printed)["tables"]
     assert list(found) == [table.name for table in expected.tables]
     for table in expected.tables:

@@ -287,6 +287,7 @@ def study_command(
     val-dets.json --pseudo-unknown painted-dets.json --truth test.json --detections dets.json
     --shifted 5=c5.json --free 5 --unknown svhn=svhn.json,svhn-dets.json --out study
     """
+    from dataclasses import replace
     from functools import partial
 
     from incognita.decisions import SelfAwareSettings
@@ -334,6 +335,8 @@ def study_command(
             seed=seed,
             on_step=on_step,
         )
+    inputs = {"files": [str(path) for path in files], **study.inputs}
+    study = replace(study, inputs=inputs)
     study.save_folder(out)
     draw_charts(study, out)
     sys.stdout.write(as_json_text(study) if as_json else f"{study}Tables: {out}\n")
