@@ -45,6 +45,7 @@ SINGLE_IMPORTER = {
     "incognita.cli.selfaware",
     "incognita.cli.store",
     "incognita.decisions",
+    "incognita.decisions.confidence_thresholds",
     "incognita.decisions.parse",
     "incognita.evaluation.classifier",
     "incognita.evaluation.classifier_metrics",
