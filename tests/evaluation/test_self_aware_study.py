@@ -545,6 +545,21 @@ def test_the_public_code_has_its_own_balanced_accuracy() -> None:
     assert rows_of(study, "ablation")[-1]["ba"] == pytest.approx(expected)
 
 
+def test_rules_of_the_public_code_are_studied_as_they_are_used() -> None:
+    problem = problem_of()
+    settings = SelfAwareSettings(convention="saod")
+    fitted = SelfAware.fit(*problem.annotated, problem.painted, settings)
+    report = evaluate_self_aware(fitted, problem.test, convention="saod", n_resamples=0)
+    study = problem.study(settings=settings, convention="saod")
+    last = rows_of(study, "ablation")[-1]
+    assert last["daq"] == report.get("detection_awareness_quality").value
+    assert last["lrp"] == report.get("lrp", "known").value
+    paper = evaluate_self_aware(
+        SelfAware.fit(*problem.annotated, problem.painted), problem.test, n_resamples=0
+    )
+    assert last["lrp"] != paper.get("lrp", "known").value
+
+
 # --- the report -----------------------------------------------------------------------------------
 
 

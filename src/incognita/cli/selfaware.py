@@ -87,6 +87,12 @@ Sidecars = Annotated[
     ),
 ]
 Folder = Annotated[Path, typer.Option(help="The folder to write the tables and charts to.")]
+StudyConvention = Annotated[
+    str,
+    typer.Option(
+        "--convention", help="paper, or saod: as the public code fits, decides and measures."
+    ),
+]
 StudySeed = Annotated[int, typer.Option(min=0, help="Random seed of the dummy detections.")]
 
 
@@ -282,7 +288,7 @@ def study_command(
     image_threshold: ImageThreshold = "harmonic-mean",
     confidence_threshold: ConfidenceThreshold = "lrp",
     calibrator: Calibrator = "linear",
-    convention: Convention = "paper",
+    convention: StudyConvention = "paper",
     seed: StudySeed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -335,6 +341,7 @@ def study_command(
                 image_threshold=image_threshold,
                 confidence_threshold=confidence_threshold,
                 calibrator=calibrator,
+                convention=convention,
             ),
             convention=convention,
             seed=seed,

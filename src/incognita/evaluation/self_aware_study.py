@@ -26,7 +26,7 @@ from incognita.decisions.self_aware import (
 from incognita.errors import IncognitaError, InvalidDataError
 from incognita.evaluation.self_aware import CONVENTIONS, POOLED, TAU, AnnotatedSet, SelfAwareTest
 from incognita.metrics.calibration import laece_of, reliability_of
-from incognita.metrics.detection import COCO_THRESHOLDS, label_average_precision
+from incognita.metrics.detection import COCO_THRESHOLDS, coco_average_precision
 from incognita.metrics.lrp import lrp_error, optimal_lrp
 from incognita.metrics.matching import MatchTable, match
 from incognita.metrics.ranking import auroc
@@ -535,7 +535,7 @@ class _Study:
 
     def _quality(self, rules: SelfAware, images: _Images, table: MatchTable) -> Row:
         """Measure LRP, LaECE and IDQ; a rejected image has no box, or is left out if it may."""
-        is_rejected = rules.image_threshold.is_unknown(images.uncertainty)
+        is_rejected = ~rules.accepts(images.uncertainty)
         table = table.ignoring(is_rejected[table.detection_images])
         weights = (~(is_rejected & images.is_free))[:, None].astype(np.float32)
         lrp = lrp_error(table, images.n_known, weights=weights).total.value
@@ -629,10 +629,8 @@ def _average_precision(
     table: MatchTable, n_known: int, weights: Float[np.ndarray, "images columns"]
 ) -> list[float]:
     """Compute COCO's AP under each column of image weights; NaN without an object."""
-    found = label_average_precision(table, weights.astype(np.float32))
-    per_column = found.average_precision[:, :n_known].reshape(-1, weights.shape[1]).T
-    defined = [values[~np.isnan(values)] for values in per_column]
-    return [float(values.mean()) if len(values) else np.nan for values in defined]
+    values = coco_average_precision(table, n_known, weights=weights).values
+    return [float(value) for value in values]
 
 
 def _bin_rows(
