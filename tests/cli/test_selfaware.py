@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from incognita.cli._terminal import IN_PART
 from incognita.cli.app import app
-from incognita.decisions import SelfAware, load_self_aware
+from incognita.decisions import SelfAware, SelfAwareSettings, load_self_aware
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest, evaluate_self_aware
 from incognita.evaluation.self_aware_study import study_self_aware
@@ -72,6 +72,20 @@ def test_fit_from_files_is_fit_in_memory(folder) -> None:
         loaded.confidence_threshold.per_class.tolist()
         == expected.confidence_threshold.per_class.tolist()
     )
+
+
+def test_the_convention_of_the_public_code_is_an_option(folder) -> None:
+    run(
+        "fit", "--truth", "val.json", "--detections", "val-dets.json", "--known", KNOWN,
+        "--pseudo-unknown", "painted-dets.json", "--out", "rules.json", "--convention", "saod",
+    )  # fmt: skip
+    loaded = load_self_aware(folder / "rules.json")
+    assert loaded.convention == "saod"
+    found, truth = to_containers(SCENES["val"])
+    settings = SelfAwareSettings(convention="saod")
+    expected = SelfAware.fit(found, truth, to_containers(SCENES["painted"])[0], settings)
+    assert loaded.image_threshold.value == expected.image_threshold.value
+    assert loaded.apply(found).accepted.tolist() == expected.apply(found).accepted.tolist()
 
 
 def test_evaluate_from_files_is_evaluate_in_memory(folder) -> None:

@@ -113,6 +113,15 @@ def test_rules_and_report_are_on_disk(folder, run):
     assert len(report["before"]) == len(report["results"])
 
 
+def test_the_ablation_of_the_study_leads_from_before_to_after(folder, run):
+    document = json.loads((folder / "out" / "study" / "study.json").read_text())
+    first, *_, last = document["tables"]["ablation"]["rows"]
+    metric = "detection_awareness_quality"
+    (after,) = [r.value for r in run.report.results if r.metric == metric]
+    (before,) = [r.value for r in run.report.before if r.metric == metric]
+    assert (first["daq"], last["daq"]) == (before, after)
+
+
 def test_recorded_boxes_give_the_same_numbers(folder, run):
     again = make_self_aware(None, folder / "cells.toml", outputs=folder / "saved", n_resamples=20)
     values = [(r.metric, r.split, r.value) for r in again.report.results]

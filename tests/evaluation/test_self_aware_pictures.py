@@ -90,8 +90,11 @@ def test_the_most_telling_images_come_first(tmp_path) -> None:
 
 
 def test_a_sheet_without_images_is_a_note(tmp_path) -> None:
+    (tmp_path / "failures.png").write_bytes(b"of an earlier run")
     notes = draw_self_aware(seen([0.1]), {}, {"svhn": seen([0.9])}, "title", tmp_path)
-    assert notes == ["corrupted: there is no such image", "failures: there is no such image"]
+    assert notes == [
+        f"{name}.png was not drawn: no image is of this kind" for name in ("corrupted", "failures")
+    ]
     assert {path.name for path in tmp_path.iterdir()} == {"rejected.png", "calibrated.png"}
 
 
@@ -99,7 +102,7 @@ def test_images_that_cannot_be_read_are_a_note(tmp_path) -> None:
     part = seen([0.1])
     other = replace(part.before, image_ids=["elsewhere"])
     notes = draw_self_aware(part._replace(before=other), {}, {}, "title", tmp_path)
-    assert "calibrated: no pictures could be drawn (none of its images can be read)" in notes
+    assert "calibrated.png was not drawn: none of its images can be read" in notes
 
 
 def test_only_the_most_confident_boxes_are_drawn(monkeypatch) -> None:

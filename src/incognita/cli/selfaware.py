@@ -46,6 +46,9 @@ ConfidenceThreshold = Annotated[
 Calibrator = Annotated[
     str, typer.Option(help="linear, histogram, isotonic, temperature, platt or none.")
 ]
+FitConvention = Annotated[
+    str, typer.Option("--convention", help="paper, or saod: as the public code fits and decides.")
+]
 Out = Annotated[Path, typer.Option(help="The file to write.")]
 Decisions = Annotated[
     Path | None, typer.Option(help="Also write the decision on every image to this JSON file.")
@@ -136,6 +139,7 @@ def fit_command(
     image_threshold: ImageThreshold = "harmonic-mean",
     confidence_threshold: ConfidenceThreshold = "lrp",
     calibrator: Calibrator = "linear",
+    convention: FitConvention = "paper",
 ) -> None:
     """Choose the thresholds and calibrators on validation images.
 
@@ -161,6 +165,7 @@ def fit_command(
             image_threshold=image_threshold,
             confidence_threshold=confidence_threshold,
             calibrator=calibrator,
+            convention=convention,
         )
         fitted = SelfAware.fit(found, annotated.boxes, painted, settings)
         save_self_aware(fitted, out)

@@ -240,7 +240,8 @@ def draw_self_aware(
     for name, images in sheets.items():
         shown = iter(images)
         if (first := next(shown, None)) is None:
-            notes.append(f"{name}: there is no such image")
+            (folder / f"{name}.png").unlink(missing_ok=True)  # of an earlier run
+            notes.append(f"{name}.png was not drawn: no image is of this kind")
             continue
         try:
             tiles = _pairs(chain([first], shown))
@@ -249,7 +250,7 @@ def draw_self_aware(
             raise
         except Exception as error:  # a failed picture must not cost the numbers
             why = " ".join(str(error).split()) or type(error).__name__
-            notes.append(f"{name}: no pictures could be drawn ({why[:200]})")
+            notes.append(f"{name}.png was not drawn: {why[:200]}")
     return notes
 
 

@@ -63,7 +63,7 @@ FILLED_UP_TO = (100, 300, 500)  # boxes per image in table A.13
 TAUS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 UNCERTAINTY_BINS, RELIABILITY_BINS = 10, 25
 _NOWHERE = (-2.0, -2.0, -1.0, -1.0)  # a pixel outside the image, which finds no object at any IoU
-_LARGEST = float(np.finfo(np.float64).max)  # of an image without boxes, as rankings need it
+_LARGEST = float(np.finfo(np.float64).max)  # instead of infinity, which rankings refuse
 
 
 def study_self_aware(
@@ -94,11 +94,11 @@ def study_self_aware(
     if not validation.truth.n_images:
         raise InvalidDataError("Expected validation images, got none.")
     on_step = on_step or (lambda name: None)
-    on_step("fitting")
+    on_step("fitting the rules")
     study = _Study(validation, pseudo_unknown, test, settings or SelfAwareSettings(), convention)
     tables = []
     for name, measure in study.measures(np.random.default_rng(seed)).items():
-        on_step(name)
+        on_step(f"measuring {name}")
         title, keys, rows = measure()
         tables.append(StudyTable(name, title, tuple(keys.split()), tuple(_filled_in(rows))))
     inputs = {"convention": convention, "seed": seed, "tau": TAU, "rules": repr(study.full)}
@@ -300,7 +300,8 @@ class _Study:
 
     def sensitivity_to_u(self) -> Measured:
         """Measure all parts of DAQ for thresholds u around the fitted one."""
-        scale = _range(self.validation.uncertainty)
+        finite = self._of_boxes(self.validation.uncertainty)
+        scale = finite.max() - finite.min()
         rows = []
         for offset in OFFSETS:
             u = replace(self.full.image_threshold, value=_u(self.full) + offset * scale)
@@ -313,7 +314,7 @@ class _Study:
         """Measure all parts of DAQ with v of every class moved; the calibrators stay."""
         rows = []
         for offset in OFFSETS:
-            rules = self._with_v(_moved(self.full.confidence_threshold.per_class, offset))
+            rules = self._with_v(self.full.confidence_threshold.per_class + offset)
             rows.append({"offset": offset} | self._awareness(rules, self._decided(rules)))
         return "Sensitivity to v of all classes (figure A.15)", "offset", rows
 
@@ -451,23 +452,40 @@ class _Study:
         for group, images in (("known", self.known), ("shifted", self.shifted)):
             for k, name in enumerate(() if images is None else images.names):
                 assert images is not None
-                columns = _bin_columns(images.uncertainty, edges) * (images.sets == k)[:, None]
+                columns = self._bin_columns(images.uncertainty, edges)
+                columns *= (images.sets == k)[:, None]
                 precision = _average_precision(images.coco, images.n_known, columns)
                 key = {"images": name if group == "known" else f"{group}/{name}"}
                 rows += _bin_rows(key, edges, columns, precision)
         for name, values in self.unknown.items():
             key = {"images": f"unknown/{name}"}
-            rows += _bin_rows(key, edges, _bin_columns(values, edges), None)
+            rows += _bin_rows(key, edges, self._bin_columns(values, edges), None)
         return "Image uncertainty and AP per bin (figures 2 and A.11)", "images low high", rows
+
+    def _bin_columns(
+        self, uncertainty: np.ndarray, edges: np.ndarray
+    ) -> Float[np.ndarray, "images bins_plus_1"]:
+        """Return one column per bin [low, high), the last one closed, and one without boxes."""
+        bins = np.searchsorted(edges[1:-1], uncertainty, side="right")
+        bins[uncertainty == self.without_boxes] = len(edges) - 1
+        return np.eye(len(edges), dtype=np.float32)[bins]
 
     def _edges(self) -> Float64[np.ndarray, "edges"]:
         """Return bins of 0 to 1, or of the range where uncertainties exceed it."""
         every = [self.known.uncertainty, *self.unknown.values()]
         every += [] if self.shifted is None else [self.shifted.uncertainty]
-        values = np.concatenate(every)
-        values = values[values < _LARGEST]
+        values = self._of_boxes(np.concatenate(every))
         low, high = values.min(initial=0.0), values.max(initial=1.0)
         return np.linspace(low, high, UNCERTAINTY_BINS + 1)
+
+    @cached_property
+    def without_boxes(self) -> float:
+        """The image uncertainty that stands for no box at all."""
+        nothing = Detections.empty([0], self.known.boxes.classes)
+        return float(self.full.image_uncertainty(nothing)[0])
+
+    def _of_boxes(self, uncertainty: np.ndarray) -> np.ndarray:
+        return np.asarray(uncertainty[uncertainty != self.without_boxes])
 
     @cached_property
     def tables(self) -> "_Tables":
@@ -574,16 +592,6 @@ def _without_columns(detections: Detections) -> Detections:
     )
 
 
-def _moved(per_class: np.ndarray, offset: float) -> Float64[np.ndarray, "classes"]:
-    """Add to thresholds inside 0 to 1; a class without one stays without."""
-    return np.where(np.isinf(per_class), np.inf, np.clip(per_class + offset, 0.0, 1.0))
-
-
-def _range(uncertainty: np.ndarray) -> float:
-    finite = uncertainty[uncertainty < _LARGEST]
-    return float(finite.max() - finite.min())
-
-
 def _filled(boxes: Detections, n: int, rng: np.random.Generator) -> Detections:
     """Add boxes of confidence 0 and a random known class until each image has n."""
     missing = np.maximum(0, n - np.diff(boxes.offsets))
@@ -613,15 +621,6 @@ def _average_precision(
     per_column = found.average_precision[:, :n_known].reshape(-1, weights.shape[1]).T
     defined = [values[~np.isnan(values)] for values in per_column]
     return [float(values.mean()) if len(values) else np.nan for values in defined]
-
-
-def _bin_columns(
-    uncertainty: np.ndarray, edges: np.ndarray
-) -> Float[np.ndarray, "images bins_plus_1"]:
-    """Return one column per bin [low, high), the last one closed, and one of images without box."""
-    bins = np.searchsorted(edges[1:-1], uncertainty, side="right")
-    bins[uncertainty >= _LARGEST] = len(edges) - 1
-    return np.eye(len(edges), dtype=np.float32)[bins]
 
 
 def _bin_rows(

@@ -293,6 +293,8 @@ _PLAIN = {
     "n_objects",
     "detections_per_image",
     "u",
+    "fitted",
+    "oracle",
     "offset",
     "tau",
     "low",
