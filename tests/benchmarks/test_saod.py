@@ -117,6 +117,17 @@ def test_the_names_are_those_of_objects365_but_for_misspellings_that_others_corr
     assert len(others - names) == 14
 
 
+@pytest.mark.data
+def test_every_name_is_spelt_as_the_files_of_objects365_and_bdd_spell_it(data_dir):
+    lists = json.loads((data_dir / "lists" / "detection_classes.json").read_text())
+    classes = SHIPPED.objects365
+    assert {*KNOWN, *classes.ambiguous, *classes.unknown} == set(lists["objects365v2"])
+    assert list(classes.known) == [name.replace("_", " ") for name in lists["coco"]]
+    bdd = SHIPPED.bdd
+    names = {*bdd.ignored, bdd.rider, *(name for group in bdd.known.values() for name in group)}
+    assert set(lists["bdd100k"]) <= names
+
+
 def test_published_counts_add_up():
     expected = SHIPPED.expected
     assert expected["svhn"] + expected["inaturalist"] + expected["objects365"] == 110_428
@@ -274,6 +285,8 @@ def damaged(kind: str) -> str:
     elif kind == "empty":
         content["images"] = []
     text = json.dumps(content)
+    if kind == "garbage":
+        return text.replace('"iscrowd": 0', '"iscrowd": zero')
     return text[:-300] if kind == "cut" else "[1, 2]" if kind == "list" else text
 
 
@@ -291,6 +304,7 @@ def damaged(kind: str) -> str:
         ("text", "annotation 1 (id 2) has 'two' as image_id, but a whole number"),
         ("twice", "has two images with the id 1; keep one."),
         ("empty", "has no images or no categories"),
+        ("garbage", "is broken JSON after annotation 0: Expecting value"),
         ("cut", "is broken or incomplete JSON near character"),
         ("list", "has no images or no categories"),
     ],

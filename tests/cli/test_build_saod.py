@@ -148,8 +148,10 @@ def test_steps_and_progress_are_told_on_stderr(run, tmp_path):
     assert done.stderr.splitlines() == [
         "reading SVHN",
         "svhn: 15 images",
+        "hashing zhiyuan_objv2_val.json",
         "reading zhiyuan_objv2_val.json",
         "deciding about 60 images",
+        "hashing zhiyuan_objv2_train.json",
         "reading zhiyuan_objv2_train.json",
         "deciding about 60 images",
         "writing out",

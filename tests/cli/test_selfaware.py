@@ -248,6 +248,7 @@ def test_a_study_from_files_is_a_study_in_memory(folder) -> None:
     )  # fmt: skip
     validation = AnnotatedSet(*to_containers(SCENES["val"]))
     expected = study_self_aware(validation, to_containers(SCENES["painted"])[0], test)
+    assert "c5-dets.json" in json.loads(printed)["inputs"]["files"]
     found = json.loads(printed)["tables"]
     assert list(found) == [table.name for table in expected.tables]
     for table in expected.tables:
@@ -281,6 +282,24 @@ def test_sidecars_bring_further_measures(folder) -> None:
     (folder / "other-dets.safetensors").unlink()
     with pytest.raises(MissingDataError, match=r"other-dets\.safetensors"):
         run(*STUDY, "--out", "study", "--sidecars")
+
+
+def test_a_study_of_the_public_code_is_what_evaluate_measures_of_its_rules(folder) -> None:
+    printed = run(*STUDY, "--out", "study", "--json", "--convention", "saod")
+    run(
+        "fit", "--truth", "val.json", "--detections", "val-dets.json", "--known", KNOWN,
+        "--pseudo-unknown", "painted-dets.json", "--out", "rules.json", "--convention", "saod",
+    )  # fmt: skip
+    report = run(
+        "evaluate", "rules.json", "--truth", "test.json", "--detections", "test-dets.json",
+        "--shifted", "1=c1-dets.json", "--shifted", "5=c5-dets.json", "--free", "5",
+        "--unknown", "other=other.json,other-dets.json", "--resamples", "0", "--json",
+        "--convention", "saod",
+    )  # fmt: skip
+    measured = {(r["split"], r["metric"]): r["value"] for r in json.loads(report)["results"]}
+    last = json.loads(printed)["tables"]["ablation"]["rows"][-1]
+    assert last["daq"] == pytest.approx(measured["all", "detection_awareness_quality"])
+    assert last["laece"] == pytest.approx(measured["known", "laece"])
 
 
 def test_no_input_of_a_study_is_overwritten(folder) -> None:

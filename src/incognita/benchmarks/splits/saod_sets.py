@@ -341,7 +341,8 @@ def build_objects365(
 
     An image with an object of an ambiguous class is in no set; one whose objects are all of
     unknown classes is unknown; one of the validation set with a known object is a test image,
-    without its other objects.
+    without its other objects. A made-up training file of the true size (1.7 million images, 25
+    million objects, 5.6 GB) takes two minutes on two cores, and 4 GB.
 
     Args:
         folder: Holds zhiyuan_objv2_val.json and zhiyuan_objv2_train.json; images lie in
@@ -358,6 +359,7 @@ def build_objects365(
         path = find_source(
             folder, f"zhiyuan_objv2_{split}.json", places, "https://www.objects365.org"
         )
+        on_step(f"hashing {path.name}")
         inputs.append(InputFile.at(f"objects365 {split}", path))
         file = _read_objects365(path, on_step)
         on_step(f"deciding about {len(file.image_ids):,} images")
@@ -410,7 +412,12 @@ def _columns(path: Path, batch: JsonBatch) -> _Objects:
     """Read objects quickly, and once more slowly where that fails, for a sentence."""
     if batch.text and (fast := _quick_columns(batch.text)) is not None:
         return fast
-    rows = json.loads(f"[{batch.text}]") if batch.text else batch.records
+    try:
+        rows = json.loads(f"[{batch.text}]") if batch.text else batch.records
+    except ValueError as error:
+        raise InvalidDataError(
+            f"{path} is broken JSON after annotation {batch.first:,}: {error}; get the file again."
+        ) from None
     records = Records(path, "annotation", rows, batch.first)
     xywh = np.array([box_of(records, k) for k in range(len(rows))], np.float64)
     return _Objects(
