@@ -30,6 +30,7 @@ GROUPS = {
     "boxes": "bench.boxes",
     "memory": "bench.memory",
     "corruptions": "bench.corruptions",
+    "self-aware": "bench.self_aware",
     "semantics": "bench.semantics",
 }
 WIDTH = 110  # the same table in a terminal and in a file

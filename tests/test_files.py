@@ -1,16 +1,22 @@
 """Opening and replacing files: what is followed, what is never replaced, and what is refused."""
 
+import gzip
+import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from incognita import files
 from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Classes
 from incognita.errors import InvalidDataError
 from incognita.evaluation.certify import certify
-from incognita.files import opened, replacing, replacing_text
+from incognita.files import json_batches, opened, replacing, replacing_text
 from incognita.formats import load_truth, save_truth
 
 
@@ -133,3 +139,91 @@ def test_a_file_that_the_system_says_may_not_be_written_is_not_replaced(
         pass
     assert str(caught.value) == f"{path} may not be written; name another file."
     assert path.read_text() == "before"
+
+
+# --- large JSON files in batches ------------------------------------------------------------------
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))  # halves of characters are not UTF-8
+scalars = st.none() | st.booleans() | st.integers() | texts | st.floats(-1e9, 1e9)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+)
+flat_records = st.dictionaries(
+    st.sampled_from(["id", "bbox", "area"]),
+    st.integers() | st.lists(st.floats(-1e9, 1e9), max_size=4),
+)
+documents = st.dictionaries(texts, st.lists(values, max_size=6) | scalars, max_size=5)
+
+
+def lists_of(path: Path, flat: tuple[str, ...] = ()) -> dict[str, list[Any]]:
+    """Join the batches of each list."""
+    found: dict[str, list[Any]] = {}
+    for batch in json_batches(path, flat=flat):
+        records = json.loads(f"[{batch.text}]") if batch.text else batch.records
+        assert batch.first == len(found.get(batch.name, ()))
+        found.setdefault(batch.name, []).extend(records)
+    return found
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(documents, st.integers(1, 40), st.integers(1, 3), st.sampled_from([None, 1]))
+def test_batches_hold_what_json_reads(tmp_path, monkeypatch, content, chunk, batch, indent):
+    monkeypatch.setattr(files, "_CHUNK", chunk)
+    monkeypatch.setattr(files, "_BATCH", batch)
+    path = tmp_path / "large.json"
+    path.write_text(
+        json.dumps(content, indent=indent, ensure_ascii=ascii), "utf-8", "surrogatepass"
+    )
+    if not ascii and "\\ud" in json.dumps(content):
+        return  # halves of characters are not UTF-8
+    expected = {key: value for key, value in content.items() if isinstance(value, list) and value}
+    assert lists_of(path) == expected
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(flat_records, max_size=9), st.integers(1, 99), st.sampled_from([",", ", ", " ,\n"]))
+def test_flat_records_come_as_text_of_whole_records(tmp_path, monkeypatch, records, chunk, comma):
+    monkeypatch.setattr(files, "_CHUNK", chunk)
+    path = tmp_path / "large.json"
+    text = json.dumps({"images": [{"id": 1}], "annotations": records}, separators=(comma, ":"))
+    path.write_text(text)
+    found = lists_of(path, flat=("annotations",))
+    assert found.get("annotations", []) == records
+    assert found["images"] == [{"id": 1}]
+
+
+def test_a_list_and_a_compressed_file_are_read_too(tmp_path):
+    path = tmp_path / "list.json.gz"
+    path.write_bytes(gzip.compress(b' [1, {"a": [2]}, null]\n'))
+    assert lists_of(path) == {"": [1, {"a": [2]}, None]}
+    plain = tmp_path / "bom.json"
+    plain.write_bytes(b"\xef\xbb\xbf[[]]")
+    assert lists_of(plain) == {"": [[]]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "3", '"a"', "[", "[1", "[1,", "[1 2]", "[1,]", "[]]", "[1] x", "[1x]", "{", '{"a"',
+     '{"a":', '{"a": [1]', '{"a": [1],', '{"a" [1]}', '{"a": [1] "b": 2}', "{1: []}",
+     '{"a": [1}', '{"a": [{"b": 1]}'],
+)  # fmt: skip
+def test_broken_json_is_one_sentence_with_its_place(tmp_path, text):
+    path = tmp_path / "broken.json"
+    path.write_text(text)
+    with pytest.raises(
+        InvalidDataError, match=r"broken\.json is broken or incomplete JSON near char"
+    ):
+        list(json_batches(path))
+
+
+def test_bytes_that_are_not_text_and_endless_values_are_refused(tmp_path, monkeypatch):
+    path = tmp_path / "bytes.json"
+    path.write_bytes(b'["\xff"]')
+    with pytest.raises(InvalidDataError, match="it is not UTF-8"):
+        list(json_batches(path))
+    monkeypatch.setattr(files, "_LONGEST_VALUE", 100)
+    monkeypatch.setattr(files, "_CHUNK", 10)
+    path.write_text('["' + "x" * 10_000)
+    with pytest.raises(InvalidDataError, match="near character 1: a value is expected"):
+        list(json_batches(path))

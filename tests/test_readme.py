@@ -210,6 +210,9 @@ def test_the_python_of_the_page_on_self_aware_detection_runs(folder):
     names = run_page("docs/self-aware.md")
     assert 0 < names["output"].accepted.mean() <= 1
     assert len(names["output"].detections) < len(names["found"])
+    answer = names["answer"]
+    assert len(answer.accepted) == 1
+    assert (len(answer.detections) > 0) == bool(answer.accepted[0])
 
 
 def test_the_python_of_the_page_on_semantics_runs(folder, capsys):
@@ -261,6 +264,7 @@ def test_every_option_in_the_tables_exists():
     described = set(re.findall(r"`(--[a-z-]+)", EVERYTHING))
     helps = [help_of([command]) for command in ("certify", "run", "corrupt")]
     helps += [help_of(["selfaware", command]) for command in ("fit", "apply", "evaluate", "study")]
+    helps += [help_of(["build", "saod-gen"])]
     assert described
     assert {option for option in described if not any(option in text for text in helps)} == set()
 

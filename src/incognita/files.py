@@ -1,5 +1,6 @@
 """File access: regular files only, plain or gzip-compressed; JSON; atomic writes."""
 
+import codecs
 import errno
 import gzip
 import json
@@ -7,11 +8,11 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from incognita.errors import InvalidDataError, MissingDataError, StorageError
 
@@ -105,6 +106,175 @@ def load_json(
     except (ValueError, RecursionError) as error:
         reason = why_unreadable(error)
         raise InvalidDataError(f"{path} is not JSON: {reason}; write the file again.") from None
+
+
+class JsonBatch(NamedTuple):
+    """Records of one list of a large JSON file.
+
+    Args:
+        name: The key of the list; empty where the whole file is a list.
+        first: How many records of the list have been in earlier batches.
+        text: The records with commas between them, where they were not decoded.
+        records: The decoded records.
+    """
+
+    name: str
+    first: int
+    text: str
+    records: list[Any]
+
+
+_CHUNK = 1 << 24  # characters that are read at once
+_LONGEST_VALUE = 1 << 28  # characters; what is longer is taken for broken
+_AFTER = (*",]} \t\r\n",)  # what may follow a number
+_BATCH = 5_000  # records; one of a video frame takes 20 kB
+_skip_space = re.compile(r"[ \t\r\n]*").match
+_end_of_list = re.compile(r"\}[ \t\r\n]*\]").search
+_decode_value = json.JSONDecoder().raw_decode
+
+
+def json_batches(
+    path: Path,
+    *,
+    flat: Collection[str] = (),
+    on_read: Callable[[int], None] = lambda _: None,
+) -> Iterator[JsonBatch]:
+    """Read the lists of a JSON file of gigabytes, a part of the file after the other.
+
+    The memory is that of a batch. A file is a list of records, or an object some of whose values
+    are lists; other values are skipped. Of a key that a record repeats, the last value counts.
+
+    Args:
+        path: The file.
+        flat: Names of lists whose records hold no further records, such as COCO's annotations
+            without masks: they are passed on as text, which faster readers than `json` may take.
+        on_read: Called with the number of characters read so far.
+    """
+    with opened(path) as file:
+        window = _Window(path, file, on_read)
+        opening = window.next_mark()
+        if opening == "[":
+            yield from _batches_of("", window, is_flat="" in flat)
+        elif opening == "{":
+            yield from _batches_of_object(window, flat)
+        else:
+            raise window.broken("a list or an object is expected")
+        if window.next_mark():
+            raise window.broken("something follows the end")
+
+
+def _batches_of_object(window: "_Window", flat: Collection[str]) -> Iterator[JsonBatch]:
+    while window.next_mark() != "}":
+        window.step_back()
+        key = window.value()
+        if not isinstance(key, str) or window.next_mark() != ":":
+            raise window.broken("a key in quotes and a colon are expected")
+        if window.next_mark() == "[":
+            yield from _batches_of(key, window, is_flat=key in flat)
+        else:
+            window.step_back()
+            window.value()
+        mark = window.next_mark()
+        if mark == "}":
+            return
+        if mark != ",":
+            raise window.broken("a comma is expected")
+
+
+def _batches_of(name: str, window: "_Window", *, is_flat: bool) -> Iterator[JsonBatch]:
+    """Yield the records of the list that the window has just entered."""
+    first, records = 0, []
+    mark = window.next_mark()
+    if mark == "]":
+        return
+    window.step_back()
+    while mark != "]":
+        text = window.flat_records() if is_flat else ""
+        if not text:
+            records.append(window.value())
+        mark = window.next_mark()
+        if mark not in ("]", ","):
+            raise window.broken("a comma or the end of the list is expected")
+        if records and (text or mark == "]" or len(records) == _BATCH):
+            yield JsonBatch(name, first, "", records)
+            first, records = first + len(records), []
+        if text:
+            yield JsonBatch(name, first, text, [])
+            first += text.count("{")
+
+
+class _Window:
+    """The part of a JSON file that is in memory, and a position in it."""
+
+    def __init__(self, path: Path, file: BufferedIOBase, on_read: Callable[[int], None]) -> None:
+        self._path, self._file, self._on_read = path, file, on_read
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")()
+        self._text, self._at, self._n_before, self._is_whole = "", 0, 0, False
+
+    def broken(self, problem: str) -> InvalidDataError:
+        """Build the error about the present position."""
+        return InvalidDataError(
+            f"{self._path} is broken or incomplete JSON near character "
+            f"{self._n_before + self._at:,}: {problem}; get or write the file again."
+        )
+
+    def next_mark(self) -> str:
+        """Skip space and return the next character; nothing at the end of the file."""
+        while True:
+            self._at = _skip_space(self._text, self._at).end()  # type: ignore[union-attr]
+            if self._at < len(self._text):
+                self._at += 1
+                return self._text[self._at - 1]
+            if not self._read():
+                return ""
+
+    def step_back(self) -> None:
+        """Return to the character that was read last."""
+        self._at -= 1
+
+    def value(self) -> Any:
+        """Decode the value that begins here, or after some space."""
+        if not self.next_mark():
+            raise self.broken("it ends too early")
+        self.step_back()
+        while True:
+            try:
+                found, end = _decode_value(self._text, self._at)
+            except (ValueError, RecursionError):
+                if len(self._text) - self._at > _LONGEST_VALUE or not self._read():
+                    raise self.broken("a value is expected") from None
+                continue
+            length = end - self._at  # reading on moves the window
+            is_whole = not isinstance(found, int | float) or self._text[end : end + 1] in _AFTER
+            if is_whole or not self._read():  # a number may go on after the window
+                self._at += length
+                return found
+
+    def flat_records(self) -> str:
+        """Return all whole records in the window, as far as no brace is inside of another."""
+        start = _skip_space(self._text, self._at).end()  # type: ignore[union-attr]
+        found = _end_of_list(self._text, start)
+        end = self._text.rfind("}", start) if found is None else found.start()
+        text = self._text[start : end + 1]
+        if text.startswith("{") and text.count("{") == text.count("}"):
+            self._at = end + 1
+            return text
+        return ""
+
+    def _read(self) -> bool:
+        """Add a part of the file and forget what was passed; False at the end of the file."""
+        if self._is_whole:
+            return False
+        self._n_before += self._at
+        data = self._file.read(_CHUNK)
+        self._is_whole = not data
+        try:
+            self._text = self._text[self._at :] + self._decode.decode(data, final=not data)
+        except UnicodeDecodeError:
+            raise self.broken("it is not UTF-8") from None
+        self._at = 0
+        self._on_read(self._n_before + len(self._text))
+        return not self._is_whole
 
 
 def why_unreadable(error: Exception) -> str:

@@ -29,6 +29,7 @@ def test_a_pattern_chooses(run):
         "terra/far",
         "terra/farther",
         "terra/full-spectrum",
+        "terra/self-aware",
         "terra/standard",
     ]
 

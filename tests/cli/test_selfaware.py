@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from incognita.cli._terminal import IN_PART
 from incognita.cli.app import app
-from incognita.decisions import SelfAware, load_self_aware
+from incognita.decisions import SelfAware, SelfAwareSettings, load_self_aware
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest, evaluate_self_aware
 from incognita.evaluation.self_aware_study import study_self_aware
@@ -72,6 +72,20 @@ def test_fit_from_files_is_fit_in_memory(folder) -> None:
         loaded.confidence_threshold.per_class.tolist()
         == expected.confidence_threshold.per_class.tolist()
     )
+
+
+def test_the_convention_of_the_public_code_is_an_option(folder) -> None:
+    run(
+        "fit", "--truth", "val.json", "--detections", "val-dets.json", "--known", KNOWN,
+        "--pseudo-unknown", "painted-dets.json", "--out", "rules.json", "--convention", "saod",
+    )  # fmt: skip
+    loaded = load_self_aware(folder / "rules.json")
+    assert loaded.convention == "saod"
+    found, truth = to_containers(SCENES["val"])
+    settings = SelfAwareSettings(convention="saod")
+    expected = SelfAware.fit(found, truth, to_containers(SCENES["painted"])[0], settings)
+    assert loaded.image_threshold.value == expected.image_threshold.value
+    assert loaded.apply(found).accepted.tolist() == expected.apply(found).accepted.tolist()
 
 
 def test_evaluate_from_files_is_evaluate_in_memory(folder) -> None:
@@ -234,6 +248,7 @@ def test_a_study_from_files_is_a_study_in_memory(folder) -> None:
     )  # fmt: skip
     validation = AnnotatedSet(*to_containers(SCENES["val"]))
     expected = study_self_aware(validation, to_containers(SCENES["painted"])[0], test)
+    assert "c5-dets.json" in json.loads(printed)["inputs"]["files"]
     found = json.loads(printed)["tables"]
     assert list(found) == [table.name for table in expected.tables]
     for table in expected.tables:
@@ -267,6 +282,24 @@ def test_sidecars_bring_further_measures(folder) -> None:
     (folder / "other-dets.safetensors").unlink()
     with pytest.raises(MissingDataError, match=r"other-dets\.safetensors"):
         run(*STUDY, "--out", "study", "--sidecars")
+
+
+def test_a_study_of_the_public_code_is_what_evaluate_measures_of_its_rules(folder) -> None:
+    printed = run(*STUDY, "--out", "study", "--json", "--convention", "saod")
+    run(
+        "fit", "--truth", "val.json", "--detections", "val-dets.json", "--known", KNOWN,
+        "--pseudo-unknown", "painted-dets.json", "--out", "rules.json", "--convention", "saod",
+    )  # fmt: skip
+    report = run(
+        "evaluate", "rules.json", "--truth", "test.json", "--detections", "test-dets.json",
+        "--shifted", "1=c1-dets.json", "--shifted", "5=c5-dets.json", "--free", "5",
+        "--unknown", "other=other.json,other-dets.json", "--resamples", "0", "--json",
+        "--convention", "saod",
+    )  # fmt: skip
+    measured = {(r["split"], r["metric"]): r["value"] for r in json.loads(report)["results"]}
+    last = json.loads(printed)["tables"]["ablation"]["rows"][-1]
+    assert last["daq"] == pytest.approx(measured["all", "detection_awareness_quality"])
+    assert last["laece"] == pytest.approx(measured["known", "laece"])
 
 
 def test_no_input_of_a_study_is_overwritten(folder) -> None:

@@ -322,7 +322,8 @@ def test_a_replicate_is_the_number_of_the_images_that_were_drawn(world):
         name: np.array([box.unknown_score for box in part.boxes]) for name, part in parts.items()
     }
     weights = draw_images(sets, n_resamples=3, seed=5)
-    measures = measure_method(sets, ThresholdedScores(scores, tau, gaussian), weights)
+    everything = {seen.name: np.zeros(len(seen.found)) for seen in sets}  # tested elsewhere
+    measures = measure_method(sets, ThresholdedScores(scores, tau, gaussian, everything), weights)
     for column in range(4):
         drawn = {
             name: box_protocol.resampled(part, weights[name][:, column])

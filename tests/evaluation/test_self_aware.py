@@ -10,10 +10,14 @@ from tests.oracles import self_aware as oracle
 from tests.oracles.scenes import Scene, random_scene, to_containers
 
 from incognita.containers.boxes import Detections
-from incognita.decisions import SelfAware
+from incognita.decisions import SelfAware, SelfAwareSettings
 from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest, evaluate_self_aware
+from incognita.metrics.detection import coco_measures, coco_numbers
+from incognita.metrics.measure import bootstrap_weights
 from incognita.metrics.self_awareness import detection_awareness_quality, in_distribution_quality
+from incognita.metrics.suite import MatchTables
+from incognita.results.result import Result, Split
 
 KIND = {
     "n_images": 24,
@@ -122,6 +126,20 @@ def test_auroc_is_given_per_set_and_pooled() -> None:
         assert report.get("auroc", f"unknown/{name}").value == pytest.approx(np.mean(pairs))
 
 
+def test_ap_is_that_of_coco_and_has_the_interval_of_all_its_numbers() -> None:
+    problem = Problem(0)
+    report = evaluate_self_aware(problem.fitted, problem.test, n_resamples=60, seed=3)
+    for name, part in {"known/as detected": problem.test.known, **problem.test.shifted}.items():
+        split = name if "/" in name else f"shifted/{name}"
+        result = report.get("ap", split)
+        assert result.value == pytest.approx(coco_numbers(*part).ap, abs=1e-12)
+        weights = bootstrap_weights(part.truth.n_images, n_resamples=60, seed=3)
+        table = MatchTables(*part).coco
+        ap = coco_measures(table, part.truth.classes.n_known, weights=weights)["ap"]
+        expected = Result.from_value("ap", "paper", split=Split("known"), value=ap)
+        assert (result.low, result.high) == (expected.low, expected.high)
+
+
 def test_intervals_contain_their_values() -> None:
     problem = Problem(0)
     report = evaluate_self_aware(problem.fitted, problem.test, n_resamples=60)
@@ -166,6 +184,40 @@ def test_the_public_code_has_its_own_balanced_accuracy_without_an_interval() -> 
     assert math.isnan(result.low)
     assert math.isnan(report.get("detection_awareness_quality").low)
     assert not math.isnan(report.get("lrp", "known").low)
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 10))
+def test_rules_and_measures_of_the_public_code_together(seed) -> None:
+    problem = Problem(seed)
+    rules = oracle.fit_saod(problem.validation, problem.copies)
+    fitted = SelfAware.fit(
+        *to_containers(problem.validation),
+        to_containers(problem.copies)[0],
+        SelfAwareSettings(convention="saod"),
+    )
+    report = evaluate_self_aware(fitted, problem.test, convention="saod", n_resamples=0)
+    parts = {}
+    for name, scene in {"known": problem.known, **problem.shifted}.items():
+        accepted, boxes = oracle.use_saod(scene, rules)
+        images = [k for k in range(scene.n_images) if name != "5" or accepted[k]]
+        left = replace(scene, detections=[replace(d, score=p) for d, p in boxes])
+        parts[name] = (images, left)
+    unions = {"known": parts["known"][1], "shifted": union([parts[name] for name in SEVERITIES])}
+    qualities = []
+    for split, scene in unions.items():
+        lrps = list(lrp.class_lrps(scene, 0.1).values())
+        total = lrp.mean_lrp(lrps, skips_all_wrong=True)
+        laece = calibration.laece(scene, "saod")
+        qualities.append(awareness.idq(total.error, laece))
+        expected = {"lrp": total.error, "lrp_false_positive": total.false_positives}
+        expected |= {"laece": laece, "in_distribution_quality": qualities[-1]}
+        for metric, value in expected.items():
+            assert report.get(metric, split).value == pytest.approx(value, abs=1e-12), metric
+    known = oracle.uncertainties(problem.known)
+    unknown = [u for s in problem.unknown.values() for u in oracle.uncertainties(s)]
+    balanced = awareness.balanced_accuracy_saod(known, unknown, fitted.image_threshold.value)
+    daq = awareness.daq(balanced, *qualities)
+    assert report.get("detection_awareness_quality").value == pytest.approx(daq, abs=1e-12)
 
 
 def test_a_report_prints_what_it_holds() -> None:

@@ -258,7 +258,7 @@ def test_sensitivity_to_u_and_v_follows_its_definition(both) -> None:
     for k in (0, 3, 5, 6, 9, 12):
         u = rules.u + OFFSETS[k] * (max(values) - min(values))
         assert_is(by_u[k], {"u": u} | oracle.awareness(problem.trial, replace(rules, u=u)))
-        moved = [v if math.isinf(v) else min(1.0, max(0.0, v + OFFSETS[k])) for v in rules.v]
+        moved = [v + OFFSETS[k] for v in rules.v]
         assert_is(by_v[k], oracle.awareness(problem.trial, replace(rules, v=moved)))
 
 
@@ -404,6 +404,23 @@ def test_histograms_count_images_and_measure_ap_in_each_bin(both) -> None:
     assert sum(row["n_images"] for row in rows if row["images"] == "unknown/pooled") == 48
 
 
+def test_single_precision_confidences_are_compared_as_the_rules_compare_them() -> None:
+    problem = problem_of()
+    found = problem.annotated.detections
+    # 0.7 is a little less in single precision
+    confidence = np.where(np.arange(len(found)) % 2, 0.7, 0.9).astype(np.float32)
+    single = replace(found, confidence=confidence)
+    annotated = problem.annotated._replace(detections=single)
+    settings = SelfAwareSettings(image_threshold=1.0)
+    study = study_self_aware(annotated, problem.painted, problem.test, settings)
+    rows = {row["v"]: row for row in rows_of(study, "confidence_sweep")}
+    n_kept = int((confidence > 0.8).sum())
+    rules = SelfAware.fit(*annotated, settings=replace(settings, confidence_threshold=0.7))
+    assert len(rules.apply(single).detections) == n_kept
+    assert rows["0.7"]["detections_per_image"] == n_kept / found.n_images
+    assert rows["0.6"]["detections_per_image"] == len(found) / found.n_images
+
+
 def test_ap_without_a_threshold_is_that_of_coco(both) -> None:
     problem, study = both
     (row,) = [row for row in rows_of(study, "confidence_sweep") if row["v"] == "none"]
@@ -423,6 +440,14 @@ def test_without_unknown_images_what_needs_them_is_left_out() -> None:
     assert last["idq"] is not None
     assert len(rows_of(study, "oracle")) == 2
     assert any("need unknown images" in note for note in study.notes)
+
+
+def test_an_unknown_set_may_have_any_name() -> None:
+    problem, unknown = problem_of(), problem_of().test.unknown
+    study = problem.study(replace(problem.test, unknown={"known": unknown["a"]}))
+    right = problem.study(replace(problem.test, unknown={"a": unknown["a"]}))
+    rows = [{**row, "unknown": "a"} for row in rows_of(study, "auroc") if row["reason"] is None]
+    assert rows == [row for row in rows_of(right, "auroc") if row["reason"] is None]
 
 
 def test_an_unknown_set_without_images_is_left_out() -> None:
@@ -504,6 +529,8 @@ def test_bad_input_is_a_sentence() -> None:
     nothing = problem.annotated._replace(truth=BoxTruth.empty(truth.image_ids, truth.classes))
     with pytest.raises(InvalidDataError, match="Expected known objects"):
         study_self_aware(nothing, problem.painted, problem.test)
+    with pytest.raises(InvalidDataError, match="other names than 'pooled'"):
+        problem.study(replace(problem.test, unknown={"pooled": problem.painted}))
     none = AnnotatedSet(Detections.empty([], truth.classes), BoxTruth.empty([], truth.classes))
     with pytest.raises(InvalidDataError, match="Expected validation images"):
         study_self_aware(none, problem.painted, problem.test)
@@ -516,6 +543,21 @@ def test_the_public_code_has_its_own_balanced_accuracy() -> None:
     unknown = [g for s in problem.trial.unknown.values() for g in oracle.uncertainties(s)]
     expected = balanced_accuracy_saod(known, unknown, problem.rules.u)
     assert rows_of(study, "ablation")[-1]["ba"] == pytest.approx(expected)
+
+
+def test_rules_of_the_public_code_are_studied_as_they_are_used() -> None:
+    problem = problem_of()
+    settings = SelfAwareSettings(convention="saod")
+    fitted = SelfAware.fit(*problem.annotated, problem.painted, settings)
+    report = evaluate_self_aware(fitted, problem.test, convention="saod", n_resamples=0)
+    study = problem.study(settings=settings, convention="saod")
+    last = rows_of(study, "ablation")[-1]
+    assert last["daq"] == report.get("detection_awareness_quality").value
+    assert last["lrp"] == report.get("lrp", "known").value
+    paper = evaluate_self_aware(
+        SelfAware.fit(*problem.annotated, problem.painted), problem.test, n_resamples=0
+    )
+    assert last["lrp"] != paper.get("lrp", "known").value
 
 
 # --- the report -----------------------------------------------------------------------------------

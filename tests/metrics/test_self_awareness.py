@@ -10,6 +10,8 @@ from tests.metrics.scene_cases import make_scene
 from tests.oracles import awareness as slow
 from tests.oracles.scenes import to_containers
 
+from incognita.containers.boxes import Detections
+from incognita.containers.classes import Classes
 from incognita.errors import InvalidDataError
 from incognita.metrics.self_awareness import (
     Aggregation,
@@ -39,6 +41,21 @@ def test_image_uncertainty_equals_its_definition(seed, how):
     for image in range(detections.n_images):
         rows = slice(detections.offsets[image], detections.offsets[image + 1])
         values = (1 - detections.confidence[rows]).tolist()
+        expected = slow.image_uncertainty(values, how, 3) if values else math.inf
+        assert ours[image] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("counts", [[0, 0, 300, 1, 2, 0], [7] * 20, [0, 0], [], [5, 3, 4, 0, 6]])
+@pytest.mark.parametrize("how", HOWS)
+def test_one_image_may_have_very_many_boxes(counts, how):
+    rng = np.random.default_rng(0)
+    n = sum(counts)
+    boxes, offsets = np.tile([0.0, 0.0, 1.0, 1.0], (n, 1)), np.cumsum([0, *counts])
+    confidence, classes = rng.random(n).round(2), Classes(("a",))
+    found = Detections(range(len(counts)), offsets, boxes, confidence, [0] * n, classes)
+    ours = image_uncertainty(found, aggregation=HOWS[how], top=3)
+    for image, start in enumerate(offsets[:-1]):
+        values = (1 - confidence[start : offsets[image + 1]]).tolist()
         expected = slow.image_uncertainty(values, how, 3) if values else math.inf
         assert ours[image] == pytest.approx(expected, abs=1e-12)
 

@@ -6,12 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tests.oracles import calibration, lrp
-from tests.oracles.awareness import balanced_accuracy, harmonic_mean, image_uncertainty, rates
+from tests.oracles.awareness import (
+    balanced_accuracy,
+    harmonic_mean,
+    image_uncertainty,
+    rates,
+    roc_thresholds,
+)
 from tests.oracles.boxes import mean, restrict
 from tests.oracles.calibration import target_of
 from tests.oracles.matching import match
 from tests.oracles.scenes import Detection, Scene
 from tests.oracles.thresholds import best_harmonic_mean, lrp_thresholds
+from tests.oracles.thresholds import harmonic_mean as exact_harmonic_mean
 
 
 def entropy(probabilities: Sequence[float]) -> float:
@@ -93,6 +100,66 @@ def use(scene: Scene, rules: Rules) -> tuple[list[bool], list[tuple[Detection, f
             intercept, slope = rules.lines[scene.known_labels.index(detection.label)]
             boxes.append((detection, min(1.0, max(0.0, intercept + slope * detection.score))))
     return accepted, boxes
+
+
+# --- as the public code does it: notes 1.5, 1.7, 1.8 and 4 ----------------------------------------
+
+
+def fit_saod(scene: Scene, pseudo_unknown: Scene) -> Rules:
+    """Follow the public code, with its NaN and -1 as thresholds.
+
+    u is one of the points of scikit-learn's ROC curve, the first of equals; v and the lines see the
+    detections on images with objects alone; `score < v` drops a detection, which NaN never does.
+    """
+    with_objects = {truth.image for truth in scene.truths if not truth.unknown}
+    known = [g for image, g in enumerate(uncertainties(scene)) if image in with_objects]
+    unknown = uncertainties(pseudo_unknown)
+    points = roc_thresholds(known, unknown)
+    u = max(points, key=lambda point: exact_harmonic_mean(known, unknown, point))
+    seen = replace(scene, detections=[d for d in scene.detections if d.image in with_objects])
+    v = thresholds_saod(seen)
+    left = [d for d in seen.detections if not d.score < v[scene.known_labels.index(d.label)]]
+    left_scene = replace(seen, detections=left)
+    return Rules(u, v, [line_of_saod(left_scene, label) for label in scene.known_labels])
+
+
+def thresholds_saod(scene: Scene) -> list[float]:
+    """List the score at the best place of each ranking, also inside ties; NaN or -1 without one."""
+    thresholds = []
+    for label in scene.known_labels:
+        matching = match(scene, "coco", 0.1, label)
+        best = lrp.optimal_lrp_of(matching.ranked, matching.n_truth, 0.1, "any")
+        thresholds.append(best.threshold if matching.n_truth else -1.0)
+    return thresholds
+
+
+def line_of_saod(kept: Scene, label: str) -> tuple[float, float]:
+    """Fit a line of any slope; without objects or detections the confidence stays as it is."""
+    matching = match(kept, "coco", 0.1, label)
+    counted = matching.counted
+    scores, targets = [each.score for each in counted], [target_of(each) for each in counted]
+    if not matching.n_truth or not counted:
+        return 0.0, 1.0
+    if len(set(scores)) == 1:
+        return statistics.fmean(targets), 0.0
+    line = statistics.linear_regression(scores, targets)
+    return line.intercept, line.slope
+
+
+def use_saod(scene: Scene, rules: Rules) -> tuple[list[bool], list[tuple[Detection, float]]]:
+    """Accept if G < u; keep if score >= v, which is never true of NaN."""
+    accepted = [g < rules.u for g in uncertainties(scene)]
+    boxes = []
+    for detection in scene.detections:
+        if accepted[detection.image] and is_kept(scene, rules.v, detection):
+            intercept, slope = rules.lines[scene.known_labels.index(detection.label)]
+            boxes.append((detection, min(1.0, max(0.0, intercept + slope * detection.score))))
+    return accepted, boxes
+
+
+def quantile_saod(known: Sequence[float], share: float) -> float:
+    """Give the value at the place int(share * n) of the sorted list."""
+    return sorted(known)[int(share * len(known))]
 
 
 # --- the parts of DAQ, and what the tables of a study are made of ---------------------------------

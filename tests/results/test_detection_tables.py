@@ -151,6 +151,12 @@ def test_coverage_stands_for_every_split():
             assert [cell for row in cells_of(text, name) for cell in row] == cells
 
 
+ALL_BOXES = [
+    ("unknown_ap", "all"), ("ap_all", "all"), ("ap_all", "unknown-only"),
+    ("ap_superclass", "unknown-only"),
+]  # fmt: skip
+
+
 def mixed_numbers(start=0.0):
     numbers, value = {}, start
     for split in ("all", "known-only", "unknown-only"):
@@ -158,6 +164,9 @@ def mixed_numbers(start=0.0):
             value += 0.001
             is_count = metric == "open_set_error"
             numbers[metric, f"both/{split}"] = float(round(1000 * value)) if is_count else value
+    for metric, split in ALL_BOXES:
+        value += 0.001
+        numbers[metric, f"all boxes both/{split}"] = value
     return numbers
 
 
@@ -171,8 +180,10 @@ def test_mixed_sets_show_what_each_split_can_have(width):
     wanted = [(m, "all") for m in MIXED]
     wanted += [("map_known", "known-only")] + [(m, "unknown-only") for m in MIXED[1:]]
     expected = []
+    wanted = [(m, f"both/{split}") for m, split in wanted]
+    wanted += [(m, f"all boxes both/{split}") for m, split in ALL_BOXES]
     for metric, split in wanted:
-        value = numbers[metric, f"both/{split}"]
+        value = numbers[metric, split]
         expected.append(f"{value:.0f}" if metric == "open_set_error" else f"{100 * value:.1f}")
     assert shown == expected
     assert "both: known beside unknown objects" in " ".join(text.split())

@@ -1,4 +1,4 @@
-"""`incognita build`: near, far and farther splits of unknown images from annotation files."""
+"""`incognita build`: splits and sets of images for benchmarks, from annotation files."""
 
 import json
 import sys
@@ -14,11 +14,12 @@ from incognita.cli._terminal import IN_PART, progress_on_stderr
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from incognita.benchmarks.splits.saod import SaodBuild, SaodSources, UseCase
     from incognita.benchmarks.splits.write import BenchmarkHeader, SplitBuild
 
 
 build_app = typer.Typer(
-    help="Build splits of unknown images from annotation files. Nothing is downloaded.",
+    help="Build the images of benchmarks from annotation files. Nothing is downloaded.",
     no_args_is_help=True,
 )
 
@@ -28,6 +29,13 @@ class FmiycKnown(StrEnum):
 
     voc = "voc"
     bdd = "bdd"
+
+
+class EmptyImages(StrEnum):
+    """What images of Objects365 without an annotation are."""
+
+    keep = "keep"
+    drop = "drop"
 
 
 Known = Annotated[
@@ -73,6 +81,46 @@ Ids = Annotated[
     typer.Option(help="TOML file with lists of image ids, in a table named after the rules."),
 ]
 Out = Annotated[Path, typer.Option(help="Folder for the splits, the manifest and the benchmark.")]
+SourceData = Annotated[
+    Path | None,
+    typer.Option("--data", help="Folder with objects365, inaturalist, svhn and so on inside."),
+]
+Objects365 = Annotated[
+    Path | None,
+    typer.Option(
+        "--objects365",
+        help="Folder with zhiyuan_objv2_val.json, zhiyuan_objv2_train.json and val/patch0, …",
+    ),
+]
+INaturalist = Annotated[
+    Path | None,
+    typer.Option(help="Folder with val_2017_bboxes.json and train_val_images."),
+]
+Svhn = Annotated[
+    Path | None, typer.Option(help="Folder with train/1.png, test/1.png, … (format 1)")
+]
+Bdd = Annotated[
+    Path | None,
+    typer.Option(help="Folder with det_train.json, det_val.json (det_20) and images/100k."),
+]
+NuImages = Annotated[
+    Path | None,
+    typer.Option("--nuimages", help="Folder with v1.0-val, samples and, for training, v1.0-train."),
+]
+CocoVal = Annotated[Path | None, typer.Option(help="instances_val2017.json, for validation.")]
+CocoValImages = Annotated[
+    Path | None, typer.Option(help="Folder of val2017; by default found by the annotations.")
+]
+Empty = Annotated[
+    EmptyImages,
+    typer.Option(help="Images of Objects365 without an annotation: unknown (keep), or in no set."),
+]
+Tables = Annotated[
+    Path | None,
+    typer.Option(
+        help="TOML file of known, ambiguous and unknown classes, in place of the paper's."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -167,6 +215,157 @@ def splits_command(
     _finish([build], out, as_json=as_json)
 
 
+@build_app.command("saod-gen")
+def saod_gen_command(
+    out: Out,
+    data: SourceData = None,
+    objects365: Objects365 = None,
+    inaturalist: INaturalist = None,
+    svhn: Svhn = None,
+    coco_annotations: CocoVal = None,
+    coco_images: CocoValImages = None,
+    empty_images: Empty = EmptyImages.keep,
+    tables: Tables = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build SAOD-Gen: Obj45K with COCO's classes, and the unknown images of SiNObj110K-OOD.
+
+    Sets whose source is missing are left out, and the rest is labelled as partial.
+
+    Exit codes: 0 the counts are those of the paper; 3 a named file is missing; 4 finished in part.
+
+    Example: incognita build saod-gen --data /data --out /data/saod/gen
+    """
+    from incognita.benchmarks.splits.saod import SaodSources
+
+    sources = SaodSources(
+        objects365, inaturalist, svhn, coco=coco_annotations, coco_images=coco_images
+    )
+    _build_saod("gen", sources, data, out, empty_images, tables, as_json=as_json)
+
+
+@build_app.command("saod-av")
+def saod_av_command(
+    out: Out,
+    data: SourceData = None,
+    bdd: Bdd = None,
+    nuimages: NuImages = None,
+    objects365: Objects365 = None,
+    inaturalist: INaturalist = None,
+    svhn: Svhn = None,
+    empty_images: Empty = EmptyImages.keep,
+    tables: Tables = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build SAOD-AV: BDD45K and nuImages with three classes, and SiNObj110K-OOD.
+
+    Sets whose source is missing are left out, and the rest is labelled as partial.
+
+    Exit codes: 0 the counts are those of the paper; 3 a named file is missing; 4 finished in part.
+
+    Example: incognita build saod-av --data /data --out /data/saod/av
+    """
+    from incognita.benchmarks.splits.saod import SaodSources
+
+    sources = SaodSources(objects365, inaturalist, svhn, bdd, nuimages)
+    _build_saod("av", sources, data, out, empty_images, tables, as_json=as_json)
+
+
+def _build_saod(
+    use_case: "UseCase",
+    given: "SaodSources",
+    data: Path | None,
+    out: Path,
+    empty_images: EmptyImages,
+    tables: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    from incognita._version import __version__
+    from incognita.benchmarks.splits.saod import build_saod, refuse_overwriting_saod, save_saod
+    from incognita.benchmarks.splits.saod_sets import TABLES, load_class_tables
+    from incognita.errors import InvalidDataError
+
+    sources = given if data is None else given.found_below(data)
+    if not any(sources):
+        raise InvalidDataError(
+            f"Expected the folder of a source, got none. Give --data or one of them, such as "
+            f"--objects365; `incognita build saod-{use_case} --help` lists them."
+        )
+    refuse_overwriting_saod(out, [sources.coco, tables])
+    classes = load_class_tables(tables or TABLES)
+    with progress_on_stderr(first="reading", log_steps=True) as (on_step, on_progress):
+        build = build_saod(
+            use_case, sources, classes, empty_images=empty_images.value,
+            on_step=on_step, on_progress=on_progress,
+        )  # fmt: skip
+        on_step(f"writing {out}")
+        save_saod(build, out, version=__version__)
+    _finish_saod(build, out, as_json=as_json)
+
+
+def _finish_saod(build: "SaodBuild", out: Path, *, as_json: bool) -> None:
+    from incognita.benchmarks.splits.saod import facts_of_saod
+    from incognita.results.export import stdout_console
+
+    if as_json:
+        sys.stdout.write(json.dumps([facts_of_saod(build)], indent=1) + "\n")
+    else:
+        console = stdout_console()
+        for table in (_saod_sets(build), _saod_outcomes(build), *_saod_statistics(build)):
+            if table.row_count:
+                console.print(table)
+        _show_remarks("", build.problems, build.notes)
+        _show_next(out, "Counts and statistics")
+    if build.problems:
+        raise typer.Exit(IN_PART)
+
+
+def _saod_sets(build: "SaodBuild") -> "Table":
+    table = _new_table(("set",), ("images", "published", "objects"))
+    for built in build.sets:
+        published = build.expected(built.name)
+        style = "yellow" if published not in (None, built.n_images) else "green"
+        table.add_row(
+            built.name,
+            f"[{style}]{built.n_images:,}[/]",
+            "?" if published is None else f"{published:,}",
+            f"{built.n_objects:,}",
+        )
+    return table
+
+
+def _saod_outcomes(build: "SaodBuild") -> "Table":
+    """Return what became of the images of each file, and of the objects of each set."""
+    from rich.text import Text
+
+    table = _new_table(("from", "became"), ("number",))
+    images = {file: found for built in build.sets for file, found in built.outcomes.items()}
+    for file, found in images.items():
+        for outcome, n in found.items():
+            table.add_row(Text(f"images of {file}"), Text(outcome), f"{n:,}")
+    for built in build.sets:
+        for reason, n in built.dropped.items():
+            table.add_row(f"objects of {built.name}", Text(f"dropped: {reason}"), f"{n:,}")
+    return table
+
+
+def _saod_statistics(build: "SaodBuild") -> "list[Table]":
+    """Return objects per class, and images per weather, time of day and scene."""
+    from rich.text import Text
+
+    classes = _new_table(("class",), ("objects in test", "in validation"))
+    for name, counts in build.objects_per_class().items():
+        shown = ("" if n is None else f"{n:,}" for n in counts.values())
+        classes.add_row(Text(name), *shown)
+    attributes = _new_table(("attribute", "value"), ("images",))
+    for built in build.sets:
+        for name, counts_of in built.attributes.items():
+            for value, n in counts_of.items():
+                attributes.add_row(name, Text(value), f"{n:,}")
+    return [classes, attributes]
+
+
 def _save(
     builds: "Sequence[SplitBuild]", out: Path, make_head: "Callable[[], BenchmarkHeader | None]"
 ) -> None:
@@ -199,20 +398,35 @@ def _summary(build: "SplitBuild") -> dict[str, Any]:
 
 
 def _show(builds: "Sequence[SplitBuild]", out: Path) -> None:
+    from incognita.results.export import stdout_console
+
+    stdout_console().print(_table(builds))
+    for build in builds:
+        _show_remarks(build.source, build.problems, build.notes)
+    _show_next(out, "Why each image is where it is")
+
+
+def _show_remarks(source: str, problems: Sequence[str], notes: Sequence[str]) -> None:
+    from rich.text import Text
+
+    from incognita.results.export import stdout_console
+
+    for kind, texts in (("partial", problems), ("note", notes)):
+        for text in texts:
+            stdout_console().print(
+                Text.assemble((f"{kind}: ", "yellow"), f"{source} {text}".strip())
+            )
+
+
+def _show_next(out: Path, what: str) -> None:
+    """Print where the manifest is, and what to do with the benchmark."""
     from rich.text import Text
 
     from incognita.benchmarks.splits.write import BENCHMARK, MANIFEST
     from incognita.results.export import stdout_console
 
     console = stdout_console()
-    console.print(_table(builds))
-    for build in builds:
-        for kind, texts in (("partial", build.problems), ("note", build.notes)):
-            for text in texts:
-                console.print(
-                    Text.assemble((f"{kind}: ", "yellow"), f"{build.source} {text}".strip())
-                )
-    console.print(Text(f"Why each image is where it is: {out / MANIFEST}"))
+    console.print(Text(f"{what}: {out / MANIFEST}"))
     if (out / BENCHMARK).is_file():
         path = out / BENCHMARK
         option = _allow_outside(path)
@@ -231,16 +445,23 @@ def _allow_outside(benchmark: Path) -> str:
     return " --allow-outside" if any(place.startswith("..") for place in places) else ""
 
 
-def _table(builds: "Sequence[SplitBuild]") -> "Table":
+def _new_table(texts: Sequence[str], numbers: Sequence[str]) -> "Table":
+    """Return an empty table with columns of text, then of numbers."""
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, header_style="bold")
-    for column in ("set", "rules"):
+    for column in texts:
         table.add_column(column)
-    for column in ("found", "expected", "objects"):
+    for column in numbers:
         table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _table(builds: "Sequence[SplitBuild]") -> "Table":
+    from rich.text import Text
+
+    table = _new_table(("set", "rules"), ("found", "expected", "objects"))
     for build in builds:
         splits, rules = build.splits, build.splits.rules
         for split, found in splits.counts.items():

@@ -46,6 +46,9 @@ ConfidenceThreshold = Annotated[
 Calibrator = Annotated[
     str, typer.Option(help="linear, histogram, isotonic, temperature, platt or none.")
 ]
+FitConvention = Annotated[
+    str, typer.Option("--convention", help="paper, or saod: as the public code fits and decides.")
+]
 Out = Annotated[Path, typer.Option(help="The file to write.")]
 Decisions = Annotated[
     Path | None, typer.Option(help="Also write the decision on every image to this JSON file.")
@@ -84,6 +87,12 @@ Sidecars = Annotated[
     ),
 ]
 Folder = Annotated[Path, typer.Option(help="The folder to write the tables and charts to.")]
+StudyConvention = Annotated[
+    str,
+    typer.Option(
+        "--convention", help="paper, or saod: as the public code fits, decides and measures."
+    ),
+]
 StudySeed = Annotated[int, typer.Option(min=0, help="Random seed of the dummy detections.")]
 
 
@@ -136,6 +145,7 @@ def fit_command(
     image_threshold: ImageThreshold = "harmonic-mean",
     confidence_threshold: ConfidenceThreshold = "lrp",
     calibrator: Calibrator = "linear",
+    convention: FitConvention = "paper",
 ) -> None:
     """Choose the thresholds and calibrators on validation images.
 
@@ -161,6 +171,7 @@ def fit_command(
             image_threshold=image_threshold,
             confidence_threshold=confidence_threshold,
             calibrator=calibrator,
+            convention=convention,
         )
         fitted = SelfAware.fit(found, annotated.boxes, painted, settings)
         save_self_aware(fitted, out)
@@ -277,7 +288,7 @@ def study_command(
     image_threshold: ImageThreshold = "harmonic-mean",
     confidence_threshold: ConfidenceThreshold = "lrp",
     calibrator: Calibrator = "linear",
-    convention: Convention = "paper",
+    convention: StudyConvention = "paper",
     seed: StudySeed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -287,6 +298,7 @@ def study_command(
     val-dets.json --pseudo-unknown painted-dets.json --truth test.json --detections dets.json
     --shifted 5=c5.json --free 5 --unknown svhn=svhn.json,svhn-dets.json --out study
     """
+    from dataclasses import replace
     from functools import partial
 
     from incognita.decisions import SelfAwareSettings
@@ -329,11 +341,14 @@ def study_command(
                 image_threshold=image_threshold,
                 confidence_threshold=confidence_threshold,
                 calibrator=calibrator,
+                convention=convention,
             ),
             convention=convention,
             seed=seed,
             on_step=on_step,
         )
+    inputs = {"files": [str(path) for path in files], **study.inputs}
+    study = replace(study, inputs=inputs)
     study.save_folder(out)
     draw_charts(study, out)
     sys.stdout.write(as_json_text(study) if as_json else f"{study}Tables: {out}\n")

@@ -10,10 +10,13 @@ copies of these images whose objects are painted over, and on the truth:
 
 In use the rules are the same, and so is the code: an image is accepted if its uncertainty is at
 most u, a box is kept if its raw confidence is at least v, and then its confidence is calibrated.
+The public code (fiveai/saod at 85a50aa) has other rules in use than in fitting; the convention
+`saod` follows it, see `_Saod`.
 """
 
 import json
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,24 +31,33 @@ from incognita.decisions.calibrators import (
     Calibrator,
     ClassCalibrator,
     ClassCalibrators,
+    Linear,
+    NoCalibration,
     State,
 )
+from incognita.decisions.confidence_thresholds import LRPOptimal
 from incognita.decisions.parse import (
     calibrator_of,
     confidence_policy,
     score_policy,
     uncertainty_of,
 )
-from incognita.decisions.thresholds import ConfidenceThreshold, Policy, UnknownThreshold
-from incognita.errors import IncognitaError, InvalidDataError, MissingDataError
+from incognita.decisions.thresholds import (
+    ConfidencePolicy,
+    ConfidenceThreshold,
+    Policy,
+    ScorePolicy,
+    UnknownThreshold,
+)
+from incognita.decisions.unknown_thresholds import HarmonicMean, KnownQuantile, harmonic_means
+from incognita.errors import IncognitaError, InvalidDataError, MissingDataError, unknown_name
 from incognita.files import load_json, replacing, replacing_text
 from incognita.metrics.conventions import COCO
+from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.matching import match
-from incognita.metrics.self_awareness import Aggregation, image_uncertainty
+from incognita.metrics.self_awareness import Aggregation, image_uncertainty, roc_levels
 from incognita.shapes import Bool, Float64
 
-# stands for the infinite uncertainty of an image without a box, which policies refuse
-_WITHOUT_BOXES = float(np.finfo(np.float64).max)
 FORMAT = "incognita.self-aware.1"
 _ROUNDING = float(np.finfo(np.float32).eps)  # between a confidence and the threshold it passed
 _TAU = 0.1  # the IoU of a true positive, in all of the paper
@@ -75,6 +87,7 @@ class SelfAwareSettings:
         confidence_threshold: How v is chosen: `lrp`, or a number.
         calibrator: `linear`, `histogram`, `isotonic`, `temperature`, `platt` or `none`.
         max_per_image: Maximum boxes of an image that count, the most confident ones.
+        convention: `paper`, or `saod`: as the public code fits and uses its rules.
     """
 
     uncertainty: str | BoxUncertainty = "confidence"
@@ -84,6 +97,7 @@ class SelfAwareSettings:
     confidence_threshold: str | float | Policy = "lrp"
     calibrator: str | Calibrator = "linear"
     max_per_image: int = 100
+    convention: str = "paper"
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +113,7 @@ class SelfAware:
         confidence_threshold: v of each class; a box below it is dropped.
         calibrators: The map of each class.
         metadata: What it was fitted on.
+        convention: `paper`, or `saod`.
     """
 
     uncertainty: BoxUncertainty
@@ -109,6 +124,10 @@ class SelfAware:
     confidence_threshold: ConfidenceThreshold
     calibrators: ClassCalibrators
     metadata: dict[str, Any] = field(default_factory=dict)
+    convention: str = "paper"
+
+    def __post_init__(self) -> None:
+        _convention(self.convention)
 
     def __repr__(self) -> str:
         counts = self.calibrators.counts()
@@ -140,12 +159,22 @@ class SelfAware:
             settings: The paper's by default.
         """
         settings = settings or SelfAwareSettings()
+        convention = _convention(settings.convention)
+        kind = convention.calibrator(calibrator_of(settings.calibrator))
+        has_objects = _images_with_objects(truth)
         top = top_boxes(detections.for_images(truth.image_ids), settings.max_per_image)
         uncertainty = uncertainty_of(settings.uncertainty).fit(top)
-        u = _fit_image_threshold(settings, uncertainty, top, truth, pseudo_unknown)
-        v = confidence_policy(settings.confidence_threshold).fit(top, truth)
-        kind = calibrator_of(settings.calibrator)
-        calibrators = fit_calibrators(kind, keep_boxes(top, v), truth)
+        measure = partial(_of_images, settings=settings, uncertainty=uncertainty)
+        known = measure(top)[has_objects]
+        unknown = None if pseudo_unknown is None else measure(pseudo_unknown)
+        u = _fit_image_threshold(convention, settings.image_threshold, known, unknown)
+        fitted_on = convention.boxes_to_fit(top, has_objects)
+        v = convention.confidence_threshold(
+            confidence_policy(settings.confidence_threshold), fitted_on, truth
+        )
+        calibrators = fit_calibrators(
+            kind, convention.boxes_to_calibrate(fitted_on, v, truth), truth
+        )
         metadata = {
             "n_images": truth.n_images,
             "n_objects": len(truth),
@@ -162,23 +191,28 @@ class SelfAware:
             v,
             calibrators,
             metadata,
+            settings.convention,
         )
 
     def apply(self, detections: Detections) -> SelfAwareOutput:
         """Accept or reject each image; keep and calibrate the boxes of the accepted ones."""
         uncertainty = self.image_uncertainty(detections)
-        accepted = ~self.image_threshold.is_unknown(uncertainty)
+        accepted = self.accepts(uncertainty)
         kept = keep_boxes(top_boxes(detections, self.max_per_image), self.confidence_threshold)
         kept = kept[accepted[kept.image_index]]
         labels = kept.classes.labels[kept.class_ids]
         calibrated = self.calibrators.apply(kept.confidence, labels)
         return SelfAwareOutput(accepted, replace(kept, confidence=calibrated), uncertainty)
 
+    def accepts(
+        self, image_uncertainty: Float64[np.ndarray, "images"]
+    ) -> Bool[np.ndarray, "images"]:
+        """Return whether images of these uncertainties are accepted."""
+        return _convention(self.convention).accepts(image_uncertainty, self.image_threshold)
+
     def image_uncertainty(self, detections: Detections) -> Float64[np.ndarray, "images"]:
         """Compute the uncertainty of each image from all of its boxes, also those below v."""
-        return _of_images(
-            detections, self.uncertainty, self.aggregation, self.top, self.max_per_image
-        )
+        return _of_images(detections, settings=self, uncertainty=self.uncertainty)
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +285,7 @@ def save_self_aware(fitted: SelfAware, path: str | PathLike[str]) -> None:
         fitted: The rules.
         path: A file that ends in `.json`; the arrays get the same name with `.safetensors`.
     """
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     path = _json_path(path)
     arrays = {"confidence_threshold": fitted.confidence_threshold.per_class}
@@ -261,7 +295,8 @@ def save_self_aware(fitted: SelfAware, path: str | PathLike[str]) -> None:
         json.dump(_describe(fitted), file, indent=1)
         # before the JSON takes its place, so that both do or neither
         with replacing(path.with_suffix(".safetensors")) as unfinished:
-            save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, unfinished)
+            # not `save_file`, whose files only their owner may read
+            unfinished.write_bytes(save({n: np.ascontiguousarray(a) for n, a in arrays.items()}))
 
 
 def load_self_aware(path: str | PathLike[str]) -> SelfAware:
@@ -308,6 +343,7 @@ def _describe(fitted: SelfAware) -> dict[str, Any]:
     ]
     return {
         "format": FORMAT,
+        "convention": fitted.convention,
         "uncertainty": {"kind": fitted.uncertainty.name, **asdict(fitted.uncertainty)},  # type: ignore[call-overload]
         "aggregation": fitted.aggregation.value,
         "top": fitted.top,
@@ -350,6 +386,7 @@ def _rebuild(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> SelfAwa
         threshold,
         ClassCalibrators(calibrator_of(document["calibrator"]), calibrators),
         document["metadata"],
+        document.get("convention", "paper"),  # rules of before there was a choice
     )
 
 
@@ -383,14 +420,8 @@ def keep_boxes(detections: Detections, threshold: ConfidenceThreshold) -> Detect
     return detections[threshold.keep(detections)]
 
 
-def _fit_image_threshold(
-    settings: SelfAwareSettings,
-    uncertainty: BoxUncertainty,
-    detections: Detections,
-    truth: BoxTruth,
-    pseudo_unknown: Detections | None,
-) -> UnknownThreshold:
-    how = uncertainty, settings.aggregation, settings.top, settings.max_per_image
+def _images_with_objects(truth: BoxTruth) -> Bool[np.ndarray, "images"]:
+    """Return which images have a known object, the paper's pseudo-known set; raise if none has."""
     has_objects = np.zeros(truth.n_images, np.bool_)
     has_objects[truth.image_index[truth.has_role(Role.KNOWN)]] = True
     if not has_objects.any():
@@ -398,16 +429,23 @@ def _fit_image_threshold(
             f"Expected known objects in the {truth.n_images} validation images, got none. Pass "
             f"annotated images."
         )
-    known = _of_images(detections, *how)[has_objects]
-    if (known == _WITHOUT_BOXES).all():
+    return has_objects
+
+
+def _fit_image_threshold(
+    convention: "_Paper",
+    policy: str | float | Policy,
+    known: Float64[np.ndarray, "known"],
+    unknown: Float64[np.ndarray, "unknown"] | None,
+) -> UnknownThreshold:
+    if (known == convention.without_boxes).all():
         raise InvalidDataError(
             f"None of the {len(known)} validation images with objects has a box. Pass all boxes of "
             f"the detector on them."
         )
-    unknown = None if pseudo_unknown is None else _of_images(pseudo_unknown, *how)
-    threshold = score_policy(settings.image_threshold).fit(known, unknown)
-    if threshold.value == _WITHOUT_BOXES:
-        n_empty = int((known == _WITHOUT_BOXES).sum())
+    threshold = convention.image_threshold(score_policy(policy), known, unknown)
+    if convention.accepts(np.array([convention.without_boxes]), threshold)[0]:
+        n_empty = int((known == convention.without_boxes).sum())
         raise InvalidDataError(
             f"{n_empty} of {len(known)} validation images with objects have no box, so that "
             f"{threshold.policy} would accept every image. Lower the score threshold of the "
@@ -417,15 +455,14 @@ def _fit_image_threshold(
 
 
 def _of_images(
-    detections: Detections,
-    uncertainty: BoxUncertainty,
-    aggregation: Aggregation,
-    top: int,
-    max_per_image: int,
+    detections: Detections, settings: SelfAwareSettings | SelfAware, uncertainty: BoxUncertainty
 ) -> Float64[np.ndarray, "images"]:
-    boxes = top_boxes(detections, max_per_image)
-    values = image_uncertainty(boxes, uncertainty.of(boxes), aggregation=aggregation, top=top)
-    return np.asarray(np.minimum(values, _WITHOUT_BOXES))
+    boxes = top_boxes(detections, settings.max_per_image)
+    values = image_uncertainty(
+        boxes, uncertainty.of(boxes), aggregation=settings.aggregation, top=settings.top
+    )
+    without_boxes = _convention(settings.convention).without_boxes
+    return np.asarray(np.where(np.isinf(values), without_boxes, values))
 
 
 def fit_calibrators(
@@ -438,3 +475,144 @@ def fit_calibrators(
     quality = np.where(table.is_true_positive(), table.iou, 0.0)[counted]
     labels = table.detection_labels[counted]
     return ClassCalibrators.fit(kind, kept.confidence[counted], quality, labels, n_known)
+
+
+class _Paper:
+    """The rules of the paper's algorithms, the same in fitting and in use."""
+
+    # stands for the infinite uncertainty of an image without a box, which policies refuse
+    without_boxes = float(np.finfo(np.float64).max)
+
+    def accepts(
+        self, uncertainty: Float64[np.ndarray, "images"], u: UnknownThreshold
+    ) -> Bool[np.ndarray, "images"]:
+        return ~u.is_unknown(uncertainty)
+
+    def image_threshold(
+        self,
+        policy: ScorePolicy,
+        known: Float64[np.ndarray, "known"],
+        unknown: Float64[np.ndarray, "unknown"] | None,
+    ) -> UnknownThreshold:
+        return policy.fit(known, unknown)
+
+    def boxes_to_fit(
+        self, detections: Detections, has_objects: Bool[np.ndarray, "images"]
+    ) -> Detections:
+        """Return the boxes on which v and the calibrators are fitted."""
+        del has_objects
+        return detections
+
+    def confidence_threshold(
+        self, policy: ConfidencePolicy, detections: Detections, truth: BoxTruth
+    ) -> ConfidenceThreshold:
+        return policy.fit(detections, truth)
+
+    def boxes_to_calibrate(
+        self, detections: Detections, v: ConfidenceThreshold, truth: BoxTruth
+    ) -> Detections:
+        """Return the boxes on which the calibrators are fitted."""
+        del truth
+        return keep_boxes(detections, v)
+
+    def calibrator(self, kind: Calibrator) -> Calibrator:
+        return kind
+
+
+class _Saod(_Paper):
+    """The rules of the public code, which differ between fitting and use.
+
+    - u is a point of scikit-learn's ROC curve, chosen with G <= u; in use an image is accepted if
+      G < u. At TPR 0.95 it is the value at the place int(0.95 n), counted from 0.
+    - v and the calibrators see only the boxes on images with objects.
+    - v may lie between equal confidences. A class with objects and without a true positive has the
+      threshold NaN: `confidence < NaN` drops none while fitting, `confidence >= NaN` keeps none in
+      use, and so infinity stands for it here. A class without objects has -1, keeps all, and its
+      confidence stays as it is.
+    - The slope of a calibrator may have any sign.
+    """
+
+    without_boxes = 1e12
+
+    def accepts(
+        self, uncertainty: Float64[np.ndarray, "images"], u: UnknownThreshold
+    ) -> Bool[np.ndarray, "images"]:
+        return np.asarray(uncertainty < u.value)
+
+    def image_threshold(
+        self,
+        policy: ScorePolicy,
+        known: Float64[np.ndarray, "known"],
+        unknown: Float64[np.ndarray, "unknown"] | None,
+    ) -> UnknownThreshold:
+        chosen = policy.fit(known, unknown)  # checks the scores
+        value = chosen.value
+        if isinstance(policy, KnownQuantile):
+            value = float(np.sort(known)[min(int(policy.share * len(known)), len(known) - 1)])
+        elif isinstance(policy, HarmonicMean) and unknown is not None:
+            levels = roc_levels(known, unknown)
+            quality = harmonic_means(levels, np.sort(known), np.sort(unknown))
+            # without a good point the curve's start is chosen, which accepts nothing
+            value = float(levels[quality.argmax()]) if quality.any() else -_Paper.without_boxes
+        metadata = {"n_known": len(known), "known_accepted": float(np.mean(known < value))}
+        if unknown is not None and len(unknown):
+            metadata |= {
+                "n_unknown": len(unknown),
+                "unknown_rejected": float(np.mean(unknown >= value)),
+            }
+        return UnknownThreshold(value, chosen.policy, metadata)
+
+    def boxes_to_fit(
+        self, detections: Detections, has_objects: Bool[np.ndarray, "images"]
+    ) -> Detections:
+        return detections[has_objects[detections.image_index]]
+
+    def confidence_threshold(
+        self, policy: ConfidencePolicy, detections: Detections, truth: BoxTruth
+    ) -> ConfidenceThreshold:
+        if not isinstance(policy, LRPOptimal):
+            return policy.fit(detections, truth)
+        names = truth.classes.known_names
+        # tau is 0.1 whatever is asked for: the code never passes it on
+        table = match(detections, truth, convention=COCO, thresholds=(_TAU,))
+        best = optimal_lrp(table, len(names), inside_ties=True).thresholds
+        has_objects, has_none = _has_objects(truth), np.isnan(best)
+        per_class = np.where(has_objects, np.where(has_none, np.inf, best), -1.0)
+        metadata = {
+            "without_threshold": [names[k] for k in np.flatnonzero(has_objects & has_none)],
+            "without_objects": [names[k] for k in np.flatnonzero(~has_objects)],
+        }
+        return ConfidenceThreshold(per_class, str(policy), metadata, names)
+
+    def boxes_to_calibrate(
+        self, detections: Detections, v: ConfidenceThreshold, truth: BoxTruth
+    ) -> Detections:
+        lax = np.where(np.isinf(v.per_class), -np.inf, v.per_class)
+        kept = keep_boxes(detections, replace(v, per_class=lax))
+        labels = kept.classes.labels[kept.class_ids]
+        return kept[np.append(_has_objects(truth), [False, False])[labels]]
+
+    def calibrator(self, kind: Calibrator) -> Calibrator:
+        if isinstance(kind, Linear):
+            return Linear(allow_negative=True)
+        if isinstance(kind, NoCalibration):
+            return kind
+        raise InvalidDataError(
+            f"Expected the calibrator linear or none under the convention saod, got {kind}, which "
+            f"the public code leaves undefined for some confidences. Use the convention paper."
+        )
+
+
+def _has_objects(truth: BoxTruth) -> Bool[np.ndarray, "classes"]:
+    """Return which known classes have an object that must be found, crowds aside."""
+    labels, n_known = truth.classes.labels[truth.class_ids[~truth.is_crowd]], truth.classes.n_known
+    return np.asarray(np.bincount(labels, minlength=n_known)[:n_known] > 0)
+
+
+_CONVENTIONS = {"paper": _Paper(), "saod": _Saod()}
+
+
+def _convention(name: str) -> _Paper:
+    if name not in _CONVENTIONS:
+        raise unknown_name("convention of self-aware rules", name, _CONVENTIONS)
+    return _CONVENTIONS[name]

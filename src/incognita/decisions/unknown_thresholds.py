@@ -110,6 +110,8 @@ class HarmonicMean(ScorePolicy):
     images whose objects are painted over as unknown. Departure: their code uses scikit-learn's ROC
     curve, which leaves out collinear points, and misses the best where it is one of these.
 
+    `SelfAwareSettings(convention="saod")` does as the code.
+
     >>> known, unknown = np.array([0.1, 0.2, 0.3, 0.8]), np.array([0.3, 0.7, 0.9])
     >>> threshold = HarmonicMean().fit(known, unknown)
     >>> threshold.value, threshold.metadata["known_accepted"], threshold.metadata["harmonic_mean"]
@@ -131,7 +133,7 @@ class HarmonicMean(ScorePolicy):
         known = np.sort(_some_scores("known_scores", known_scores))
         unknown = np.sort(_some_scores("unknown_scores", unknown_scores))
         levels = np.unique(np.concatenate([known, unknown]))
-        quality = _harmonic_means(levels, known, unknown)
+        quality = harmonic_means(levels, known, unknown)
         best = int(quality.argmax())  # the first of equals
         if quality[best] == 0:
             raise InvalidDataError(
@@ -166,7 +168,7 @@ class Fixed(ScorePolicy):
         return _threshold(self, float(self.value), known, unknown_scores)
 
 
-def _harmonic_means(
+def harmonic_means(
     levels: Float64[np.ndarray, "levels"],
     known: Float64[np.ndarray, "known"],
     unknown: Float64[np.ndarray, "unknown"],

@@ -13,18 +13,21 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED, TEST, Benchmark
 from incognita.benchmarks.load import check_classes, test_sets
 from incognita.containers import (
     BoxDataset,
     BoxTruth,
+    Classes,
     ClassifierOutputs,
     Dataset,
+    Detections,
     DetectorOutputs,
     ExtraOutput,
     Needs,
+    Role,
 )
 from incognita.decisions.thresholds import (
     ConfidencePolicy,
@@ -41,6 +44,7 @@ from incognita.evaluation.detector_metrics import (
     draw_images,
     measure_detector,
     measure_method,
+    measure_own_labels,
     true_labels,
 )
 from incognita.evaluation.evaluator import Measurements, MethodMeasurement, Options, Stored
@@ -58,11 +62,14 @@ from incognita.extraction.detector_pass import identity_of_detector
 from incognita.extraction.recorded import RecordedModel
 from incognita.extraction.settings import DETECTOR_LAYOUT, Settings
 from incognita.extraction.stored_sets import StoredDetector
-from incognita.methods.method import Method
+from incognita.methods.method import Method, Rows
 from incognita.methods.per_head import PerHead, for_heads
 from incognita.models.detector import (
     Detector,
+    KnownClasses,
+    find_unknown_class,
     gives_features,
+    known_classes,
     match_class_names,
     select_classes,
     wrap_detector,
@@ -74,6 +81,7 @@ from incognita.results.result import Result, Split
 from incognita.results.score_tables import DetectedSet, box_frame
 
 VALIDATION, UNKNOWN_VALIDATION = "validation", "unknown validation"
+OWN_LABEL = "own-label"
 
 
 def load_detector(model: object, benchmark: Benchmark, weights: Path | None = None) -> Detector:
@@ -138,7 +146,10 @@ def _with_benchmark_classes(detector: Detector, benchmark: Benchmark) -> Detecto
     if is_unnamed(detector.class_names) and len(detector.class_names) == len(ours):
         note = f"{detector.name} names no classes: they are taken in the order of the benchmark"
         return select_classes(detector, ours, range(len(ours)), note=note)
-    return match_class_names(detector, ours, benchmark.name)
+    unknown = find_unknown_class(detector, ours)
+    if unknown is None:
+        return match_class_names(detector, ours, benchmark.name)
+    return known_classes(match_class_names(detector, (*ours, unknown), benchmark.name))
 
 
 @dataclass(eq=False)
@@ -153,6 +164,7 @@ class DetectorExtractor:
         groups: The group of each test set.
         held: Outputs that are needed more than once, by data set.
         sets: The test sets seen so far.
+        labelled: All boxes of an open-set detector by data set, its unknown class the last.
     """
 
     detector: Detector
@@ -162,6 +174,7 @@ class DetectorExtractor:
     groups: Mapping[str, str]
     held: dict[str, DetectorOutputs] = field(default_factory=dict)
     sets: dict[str, DetectedSet] = field(default_factory=dict)
+    labelled: dict[str, Detections] = field(default_factory=dict)
 
     def outputs(
         self,
@@ -173,18 +186,43 @@ class DetectorExtractor:
     ) -> ClassifierOutputs:
         """Return the boxes of a data set above t*; those of test sets are also kept in `sets`.
 
-        Rows of the validation set are the boxes that match a known object, with its true class.
+        Rows of the validation set are the boxes that match a known object, with its true class. Of
+        mixed sets all boxes are rows, because papers on open-set detectors leave none out.
         """
         outputs = self.held.get(name)
         if outputs is None:
-            outputs = self.log.extract(self.detector, name, dataset, extra_outputs, layers=layers)
+            outputs = self.extract(name, dataset, extra_outputs, layers=layers)
         is_kept = self.threshold.keep(outputs.detections)
         if name in self.groups:
             truth = truth_of(dataset).for_images(outputs.detections.image_ids)
             found = align_classes(truth, replace(outputs.detections, features=None))
-            self.sets[name] = DetectedSet(name, self.groups[name], found, truth, is_kept)
+            labelled = self.labelled.get(name)
+            if labelled is not None:
+                labelled = _with_unknown_label(truth, labelled)
+            self.sets[name] = DetectedSet(name, self.groups[name], found, truth, is_kept, labelled)
+        if self.groups.get(name) == MIXED:
+            return outputs.rows()
         rows = outputs[is_kept].rows()
         return _with_true_classes(rows, dataset, outputs, is_kept) if name == VALIDATION else rows
+
+    def extract(
+        self,
+        name: str,
+        dataset: Dataset,
+        extra_outputs: Sequence[ExtraOutput] = (),
+        *,
+        layers: bool = False,
+    ) -> DetectorOutputs:
+        """Run the detector on a data set; boxes that it calls unknown itself are set apart."""
+        if not isinstance(self.detector, KnownClasses):
+            outputs: DetectorOutputs = self.log.extract(
+                self.detector, name, dataset, extra_outputs, layers=layers
+            )
+            return outputs
+        runs = self.detector.inner
+        outputs = self.log.extract(runs, name, dataset, extra_outputs, layers=layers)
+        self.labelled[name] = outputs.detections
+        return _known_part(outputs, self.detector)
 
     def rows_for_tau(self) -> ClassifierOutputs:
         """Return the boxes above t* on the known images that tau is chosen on."""
@@ -193,7 +231,7 @@ class DetectorExtractor:
     def unknown_rows(self, dataset: Dataset, *, layers: bool) -> ClassifierOutputs:
         """Return the boxes above t* on unknown validation images."""
         if UNKNOWN_VALIDATION not in self.held:
-            outputs = self.log.extract(self.detector, UNKNOWN_VALIDATION, dataset, layers=layers)
+            outputs = self.extract(UNKNOWN_VALIDATION, dataset, layers=layers)
             self.held[UNKNOWN_VALIDATION] = outputs
         return self._kept(self.held[UNKNOWN_VALIDATION])
 
@@ -218,16 +256,56 @@ def choose_confidence_threshold(
     """Choose t* on the validation set, or as the papers do on the known test images."""
     name = TEST if benchmark.validation is None else VALIDATION
     dataset = benchmark.test if benchmark.validation is None else benchmark.validation
-    outputs: DetectorOutputs = log.extract(detector, name, dataset, layers=layers)
+    groups = {test_set: group for group, test_set, _ in test_sets(benchmark)}
+    nothing = ConfidenceThreshold(np.zeros(len(benchmark.classes)), "none")
+    extractor = DetectorExtractor(detector, log, nothing, name, groups)
+    outputs = extractor.extract(name, dataset, layers=layers)
     truth = truth_of(dataset).for_images(outputs.detections.image_ids)
     floor = f"its score threshold of {detector.rules.score_threshold}"
     _check_boxes(len(outputs), detector, truth, floor, name)
     threshold = policy.fit(align_classes(truth, outputs.detections), truth)
     n_kept = int(threshold.keep(outputs.detections).sum())
     _check_boxes(n_kept, detector, truth, f"the confidence threshold t* ({policy})", name)
-    groups = {test_set: group for group, test_set, _ in test_sets(benchmark)}
     # the outputs are needed again: to fit, and to choose tau
-    return DetectorExtractor(detector, log, threshold, name, groups, {name: outputs})
+    return replace(extractor, threshold=threshold, held={name: outputs})
+
+
+def _known_part(outputs: DetectorOutputs, detector: KnownClasses) -> DetectorOutputs:
+    """Return the boxes of known classes, with their logits and heads alone."""
+    n_known = len(detector.class_names)
+    known = outputs[outputs.detections.class_ids < n_known]
+    found = replace(
+        known.detections,
+        logits=known.detections.logits[:, :n_known],
+        classes=Classes(tuple(detector.class_names)),
+    )
+    return replace(known, detections=found, heads=detector.heads)
+
+
+def _with_unknown_label(truth: BoxTruth, found: Detections) -> Detections:
+    """Return boxes with the classes of the truth; the detector's last class is unknown."""
+    unknown = int(np.flatnonzero(truth.classes.has_role(Role.UNKNOWN))[0])
+    is_unknown = found.class_ids == len(found.classes) - 1
+    return Detections(
+        found.image_ids,
+        found.offsets,
+        found.xyxy,
+        found.confidence,
+        np.where(is_unknown, unknown, found.class_ids),
+        truth.classes,
+        sizes=found.sizes,
+    )
+
+
+@dataclass(eq=False)
+class OwnLabel(Method):
+    """The unknown class of an open-set detector, in the place of a method: it has no score."""
+
+    needs: ClassVar[Needs] = Needs.LOGITS
+
+    def score_rows(self, rows: Rows) -> Tensor:
+        """Return zeros: among the boxes of known classes none is called unknown."""
+        return torch.zeros(len(rows.logits), dtype=torch.float64)
 
 
 def _check_boxes(n_boxes: int, detector: Detector, truth: BoxTruth, what: str, name: str) -> None:
@@ -306,6 +384,12 @@ class DetectorTask:
         }
         return replace(selected, methods=methods)
 
+    def add_own_labels(self, selected: SelectedMethods) -> SelectedMethods:
+        """Add what an open-set detector calls unknown itself, beside the methods."""
+        if not isinstance(self.detector, KnownClasses):
+            return selected
+        return replace(selected, methods={OWN_LABEL: OwnLabel(), **selected.methods})
+
     def identity(self, settings: Settings) -> dict[str, Any]:
         """Return what the numbers depend on: the detector, its box filter, both policies."""
         identity = identity_of_detector(self.detector)  # complete, as in the key of its outputs
@@ -342,7 +426,11 @@ class DetectorTask:
                 if on_step is not None:
                     on_step(f"measuring {key}")
                 thresholded = self.thresholded[key]
-                measures = shared | measure_method(sets, thresholded, weights)
+                if isinstance(fitted.method, OwnLabel):
+                    threshold = self._extractor.threshold
+                    measures = shared | measure_own_labels(sets, threshold, weights)
+                else:
+                    measures = shared | measure_method(sets, thresholded, weights)
                 methods[key] = self._measurement(fitted, thresholded, measures, sets)
         return Measurements(methods, groups=self._groups(), notes=self._doubts())
 
@@ -368,7 +456,13 @@ class DetectorTask:
             known, *others = [_scores(fitted, name, part) for name, part in parts.items()]
             unknown = others[0] if others else None
             tau, gaussian = self.score_policy.fit(known, unknown), KnownGaussian().fit(known)
-            self.thresholded[key] = ThresholdedScores(fitted.scores, tau, gaussian)
+            above = {
+                seen.name: fitted.scores[seen.name][seen.is_kept]
+                if seen.group == MIXED
+                else fitted.scores[seen.name]
+                for seen in extractor.sets.values()
+            }
+            self.thresholded[key] = ThresholdedScores(above, tau, gaussian, fitted.scores)
 
         for key, fitted in list(scored.fitted.items()):
             scored.guard(key, partial(choose, key, fitted), reads=list(parts))

@@ -6,7 +6,7 @@ some of them called unknown, with real objects. Both are resampled over images, 
 for all methods.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 from zlib import crc32
@@ -15,7 +15,7 @@ import numpy as np
 
 from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED
 from incognita.containers import BoxTruth, Detections, Role
-from incognita.decisions.thresholds import UnknownThreshold
+from incognita.decisions.thresholds import ConfidenceThreshold, UnknownThreshold
 from incognita.errors import InvalidDataError
 from incognita.metrics import conventions
 from incognita.metrics.matching import match
@@ -32,10 +32,11 @@ from incognita.metrics.suite import (
     MatchTables,
     closed_set,
     core_open_set,
+    open_set_codes,
     open_set_of_code,
     open_set_papers,
 )
-from incognita.results.result import Split
+from incognita.results.result import ALL_BOXES, Split
 from incognita.results.score_tables import DetectedSet
 from incognita.shapes import Bool, Float, Float64, Int
 
@@ -99,17 +100,22 @@ PAPER, FMIYC = "paper", "fmiyc"
 _SHARED_SUPPORT = ("known boxes", "known images")
 _FMIYC_CODE = next(code for code in PUBLIC_CODES if code.name == FMIYC)
 NO_BOX = "no box reaches the confidence threshold"
+NamedValue = tuple[str, str, MetricValue]  # metric, convention, value
+UNKNOWN_ONLY = "unknown-only"
+_NOT_UNKNOWN = (KNOWN, SHIFTED, MIXED)
 
 
 class ThresholdedScores(NamedTuple):
     """The scores of one method on every set, and the two thresholds applied to them.
 
     `tau` is the chosen threshold; `gaussian` that of FMIYC's code, for the numbers under its name.
+    `of_all` are the scores of all boxes of mixed sets, also those below t*.
     """
 
     scores: Mapping[str, Float64[np.ndarray, "boxes"]]
     tau: UnknownThreshold
     gaussian: UnknownThreshold
+    of_all: Mapping[str, Float64[np.ndarray, "boxes"]]
 
 
 def draw_images(
@@ -140,7 +146,7 @@ def measure_method(
     """Measure one method on every set, and the mean of each group of sets."""
     measures: Measures = {}
     (test,) = [seen for seen in sets if seen.group == KNOWN]
-    unknown = [seen for seen in sets if seen.group not in (KNOWN, SHIFTED, MIXED)]
+    unknown = [seen for seen in sets if seen.group not in _NOT_UNKNOWN]
     for seen in unknown:
         for metric, value in _ranked(test, seen, thresholded, weights):
             measures[metric, PAPER, _split_of(seen)] = value
@@ -209,26 +215,98 @@ def _as_fmiyc(kept: Detections, tau: UnknownThreshold, score: np.ndarray) -> Det
 
 
 def _mixed(seen: DetectedSet, thresholded: ThresholdedScores, weights: np.ndarray) -> Measures:
-    """Measure open-set metrics on all images, on known-only and on unknown-only images."""
-    measures: Measures = {}
+    """Measure open-set metrics on all images, on known-only and on unknown-only images.
+
+    Of the boxes above t*, as FindMeIfYouCan does, and as its code labels them; and of all boxes,
+    as papers on open-set detectors do.
+    """
     paper, code = _match_tables(seen, thresholded)  # once: a split is a choice of image weights
+    is_unknown = thresholded.tau.is_unknown(thresholded.of_all[seen.name])
+    everything = MatchTables(relabel_unknown(seen.found, is_unknown), seen.truth)
+    measures = _of_splits(
+        seen,
+        weights,
+        lambda only, split: [
+            *open_set_papers(paper, only, unknown_only=split == UNKNOWN_ONLY),
+            *open_set_of_code(_FMIYC_CODE, code, only),
+        ],
+    )
+    return measures | _of_splits(seen, weights, _open_set_of(everything), setting=ALL_BOXES)
+
+
+def measure_own_labels(
+    sets: Sequence[DetectedSet], threshold: ConfidenceThreshold, weights: Mapping[str, np.ndarray]
+) -> Measures:
+    """Measure the boxes that an open-set detector calls unknown itself, on every set.
+
+    There is no score, and so no AUROC. Of the boxes above t*, and of all boxes in every convention,
+    as `certify` on its detections.
+    """
+    measures: Measures = {}
+    for seen in sets:
+        assert seen.labelled is not None
+        kept = MatchTables(seen.labelled[_is_above(seen.labelled, threshold)], seen.truth)
+        everything = MatchTables(seen.labelled, seen.truth)
+        only = weights[seen.name]
+        if seen.group == MIXED:
+            measures |= _of_splits(seen, only, _open_set_of(kept))
+            measures |= _of_splits(seen, only, _open_set_of(everything), setting=ALL_BOXES)
+            continue
+        split = _split_of(seen)
+        uncut = Split(split.group, split.set, ALL_BOXES)
+        measures |= {(m, c, split): value for m, c, value in core_open_set(kept, only)}
+        named = [*core_open_set(everything, only), *open_set_codes(everything, only)]
+        measures |= {(m, c, uncut): value for m, c, value in named}
+    for group in dict.fromkeys(seen.group for seen in sets if seen.group not in _NOT_UNKNOWN):
+        measures |= _group_means(measures, group)
+    return measures
+
+
+def _is_above(labelled: Detections, threshold: ConfidenceThreshold) -> Bool[np.ndarray, "boxes"]:
+    """Return which boxes reach t*; those called unknown reach the smallest of the known classes."""
+    is_known = labelled.class_ids < labelled.classes.n_known
+    reached = np.zeros(len(labelled), np.bool_)
+    reached[is_known] = threshold.keep(labelled[is_known])
+    finite = threshold.per_class[np.isfinite(threshold.per_class)]
+    smallest = (
+        finite.min(initial=np.inf) if threshold.other_classes is None else threshold.other_classes
+    )
+    return np.asarray(np.where(is_known, reached, labelled.confidence >= smallest))
+
+
+def _open_set_of(tables: MatchTables) -> "Callable[[np.ndarray, str], Iterable[NamedValue]]":
+    """Return a function that measures all open-set metrics for weights of images and a split."""
+    return lambda only, split: [
+        *open_set_papers(tables, only, unknown_only=split == UNKNOWN_ONLY),
+        *open_set_codes(tables, only),
+    ]
+
+
+def _of_splits(
+    seen: DetectedSet,
+    weights: np.ndarray,
+    measure: "Callable[[np.ndarray, str], Iterable[NamedValue]]",
+    *,
+    setting: str | None = None,
+) -> Measures:
+    """Measure a mixed set on all images, on known-only and on unknown-only images."""
+    measures: Measures = {}
     for name, keep in split_images(seen.truth).items():
         only = np.where(keep[:, None], weights, 0).astype(np.float32)
-        papers = open_set_papers(paper, only, unknown_only=name == "unknown-only")
-        for metric, convention, value in [*papers, *open_set_of_code(_FMIYC_CODE, code, only)]:
+        for metric, convention, value in measure(only, name):
             if not keep.any():
                 value = undefined("no image is in this split", {"images": 0})
-            measures[metric, convention, Split(seen.name, name)] = value
+            measures[metric, convention, Split(seen.name, name, setting)] = value
     return measures
 
 
 def _group_means(measures: Measures, group: str) -> Measures:
     """Average each metric over the sets of a group, with equal weights."""
-    parts: dict[tuple[str, str], list[MetricValue]] = {}
+    parts: dict[tuple[str, str, str | None], list[MetricValue]] = {}
     for (metric, convention, split), value in measures.items():
         if split.group == group and split.set is not None:
-            parts.setdefault((metric, convention), []).append(value)
-    return {(m, convention, Split(group)): _mean(v) for (m, convention), v in parts.items()}
+            parts.setdefault((metric, convention, split.setting), []).append(value)
+    return {(m, c, Split(group, setting=s)): _mean(v) for (m, c, s), v in parts.items()}
 
 
 def _mean(parts: Sequence[MetricValue]) -> MetricValue:

@@ -26,7 +26,7 @@ from incognita.extraction.store import OutputStore
 from incognita.extraction.stored_outputs import check_space
 from incognita.formats.recorded_outputs import OutputsFolder, RecordedBoxes, RecordedImages
 from incognita.models.classifier import Classifier
-from incognita.models.detector import Detector
+from incognita.models.detector import Detector, KnownClasses
 from incognita.models.load import load_classifier
 from incognita.results.evaluation import Evaluation
 from incognita.results.store import ResultStore
@@ -162,7 +162,7 @@ def evaluate(
         raise InvalidDataError("Expected one network to save outputs of, got an ensemble.")
     selected = select_methods(methods, task.capabilities())
     if isinstance(task, DetectorTask):
-        selected = task.fit_per_head(selected)
+        selected = task.add_own_labels(task.fit_per_head(selected))
     check_benchmark(benchmark, searching=search)
     options = Options(search, limit, seed, n_resamples)
     results = None if out is None else ResultStore(Path(out))
@@ -172,7 +172,7 @@ def evaluate(
     evaluation = Evaluator(plan, task).run(on_step)
     if results is not None:
         scoring = None
-        if not isinstance(model, RecordedModel):
+        if not isinstance(model, RecordedModel) and not _is_open_set(task):
             scoring = describe_run(benchmark, _models(task), getattr(task, "model_notes", ()))
         save_run(results, evaluation, seed=seed, n_resamples=n_resamples, scoring=scoring)
     return evaluation
@@ -238,7 +238,14 @@ def recorded_model(
 
 
 def _models(task: ClassifierTask | DetectorTask) -> list[Classifier | Detector]:
-    return [task.detector] if isinstance(task, DetectorTask) else list(task.networks)
+    """Return the models that are run."""
+    if isinstance(task, ClassifierTask):
+        return list(task.networks)
+    return [task.detector.inner if isinstance(task.detector, KnownClasses) else task.detector]
+
+
+def _is_open_set(task: ClassifierTask | DetectorTask) -> bool:
+    return isinstance(task, DetectorTask) and isinstance(task.detector, KnownClasses)
 
 
 def _detector_task(

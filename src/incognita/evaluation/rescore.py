@@ -126,8 +126,8 @@ class StoredRun:
         if not scoring:
             raise MissingDataError(
                 f"{path} does not tell how to score its outputs again: an earlier version wrote "
-                f"it, or its outputs are files of --outputs or --detections. Run the benchmark "
-                f"again with the new methods."
+                f"it, it is of an open-set detector, or its outputs are files of --outputs or "
+                f"--detections. Run the benchmark again with the new methods."
             )
         if not store.root.is_dir():
             raise MissingDataError(

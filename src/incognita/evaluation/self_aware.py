@@ -16,7 +16,7 @@ from incognita.decisions.self_aware import SelfAware
 from incognita.errors import InvalidDataError
 from incognita.metrics.calibration import laece_of
 from incognita.metrics.conventions import COCO, PAPER_CALIBRATION, SAOD
-from incognita.metrics.detection import coco_measures
+from incognita.metrics.detection import coco_average_precision
 from incognita.metrics.lrp import lrp_error
 from incognita.metrics.matching import match
 from incognita.metrics.measure import MetricValue, bootstrap_weights
@@ -148,7 +148,8 @@ class _Measurement:
         """Measure LRP with its parts, LaECE and IDQ of what is left after the decisions."""
         table = match(detections, truth, convention=COCO, thresholds=(TAU,))
         n_known = truth.classes.n_known
-        lrp = lrp_error(table, n_known, weights=weights)
+        is_saod = self.convention == "saod"
+        lrp = lrp_error(table, n_known, weights=weights, skips_all_wrong=is_saod)
         laece = laece_of(table, n_known, rule=CONVENTIONS[self.convention], weights=weights)
         # without a detection nothing is wrong about the confidence, and LRP is 1
         calibrated = 1 - np.nan_to_num(laece.values, nan=0.0)
@@ -246,8 +247,9 @@ class _Measurement:
             found = part.detections.for_images(part.truth.image_ids)
             table = MatchTables(found, part.truth).coco
             weights = self._weights(part.truth.n_images, self.seed)
-            measured = coco_measures(table, part.truth.classes.n_known, weights=weights)
-            yield from self._records(split, {"ap": measured["ap"]})
+            n_known = part.truth.classes.n_known
+            ap = coco_average_precision(table, n_known, weights=weights)
+            yield from self._records(split, {"ap": ap})
 
     def _records(self, split: Split, values: Mapping[str, MetricValue]) -> Iterator[Result]:
         for metric, value in values.items():

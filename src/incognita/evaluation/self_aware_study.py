@@ -26,7 +26,7 @@ from incognita.decisions.self_aware import (
 from incognita.errors import IncognitaError, InvalidDataError
 from incognita.evaluation.self_aware import CONVENTIONS, POOLED, TAU, AnnotatedSet, SelfAwareTest
 from incognita.metrics.calibration import laece_of, reliability_of
-from incognita.metrics.detection import COCO_THRESHOLDS, label_average_precision
+from incognita.metrics.detection import COCO_THRESHOLDS, coco_average_precision
 from incognita.metrics.lrp import lrp_error, optimal_lrp
 from incognita.metrics.matching import MatchTable, match
 from incognita.metrics.ranking import auroc
@@ -93,6 +93,11 @@ def study_self_aware(
         raise InvalidDataError(f"Expected the convention paper or saod, got {convention!r:.40}.")
     if not validation.truth.n_images:
         raise InvalidDataError("Expected validation images, got none.")
+    if POOLED in test.unknown:
+        raise InvalidDataError(
+            f"Expected unknown sets with other names than {POOLED!r}, which stands for all of them "
+            f"together. Rename the set."
+        )
     on_step = on_step or (lambda name: None)
     on_step("fitting the rules")
     study = _Study(validation, pseudo_unknown, test, settings or SelfAwareSettings(), convention)
@@ -233,13 +238,10 @@ class _Study:
         rows: list[Row] = []
         if not self.unknown:
             return title, "uncertainty unknown", rows
-        sets = {"known": self.test.known.detections.for_images(self.test.known.truth.image_ids)}
-        sets |= {name: self.test.unknown[name] for name in self.unknown if name != POOLED}
-        sets = {name: top_boxes(found, self.full.max_per_image) for name, found in sets.items()}
         reasons = {}
         for name in BOX_UNCERTAINTIES.names():
             try:
-                rows += self._rankings_of(name, sets)
+                rows += self._rankings_of(name)
             except InvalidDataError as error:
                 reasons[name] = str(error)
                 missing = {"uncertainty": name, "unknown": "not measured", "reason": str(error)}
@@ -247,20 +249,29 @@ class _Study:
         self.notes += _grouped(reasons)
         return title, "uncertainty unknown", rows
 
-    def _rankings_of(self, name: str, sets: Mapping[str, Detections]) -> Iterator[Row]:
-        found = self.validated.detections.for_images(self.validated.truth.image_ids)
-        measure = uncertainty_of(name).fit(top_boxes(found, self.full.max_per_image))
+    def _rankings_of(self, name: str) -> Iterator[Row]:
+        measure = uncertainty_of(name).fit(self._top_of(self.validated))
+
+        def aggregated(boxes: Detections) -> np.ndarray:
+            found = image_uncertainties(boxes, measure.of(boxes), [*AGGREGATIONS.values()])
+            return np.asarray(np.minimum(np.stack(found), _LARGEST))
+
+        known = aggregated(self._top_of(self.test.known))
         per_set = {
-            key: np.stack(image_uncertainties(boxes, measure.of(boxes), [*AGGREGATIONS.values()]))
-            for key, boxes in sets.items()
+            name: aggregated(top_boxes(found, self.full.max_per_image))
+            for name, found in self.test.unknown.items()
+            if name in self.unknown
         }
-        known = np.minimum(per_set.pop("known"), _LARGEST)
         for unknown, values in _with_pooled(per_set, axis=1).items():
-            pairs = zip(known, np.minimum(values, _LARGEST), strict=True)
-            areas = [_auroc(inside, outside) for inside, outside in pairs]
+            areas = [_auroc(*pair) for pair in zip(known, values, strict=True)]
             yield {"uncertainty": name, "unknown": unknown, "reason": None} | dict(
                 zip(AGGREGATIONS, areas, strict=True)
             )
+
+    def _top_of(self, part: AnnotatedSet) -> Detections:
+        """Return the boxes that count, with all of their columns."""
+        found = part.detections.for_images(part.truth.image_ids)
+        return top_boxes(found, self.full.max_per_image)
 
     def image_thresholds(self) -> Measured:
         """Compare u chosen against pseudo-unknown images with u at a TPR of 0.95."""
@@ -314,17 +325,18 @@ class _Study:
         """Measure all parts of DAQ with v of every class moved; the calibrators stay."""
         rows = []
         for offset in OFFSETS:
-            rules = self._with_v(_moved(self.full.confidence_threshold.per_class, offset))
+            rules = self._with_v(self.full.confidence_threshold.per_class + offset)
             rows.append({"offset": offset} | self._awareness(rules, self._decided(rules)))
         return "Sensitivity to v of all classes (figure A.15)", "offset", rows
 
     def confidence_sweep(self) -> Measured:
         """Measure the uncalibrated boxes of validation images above one confidence."""
         images, rows = self.validation, []
-        is_kept: dict[str, np.ndarray] = {"none": np.ones(len(images.boxes), np.bool_)}
-        is_kept |= {str(v): images.boxes.confidence >= v for v in CONFIDENCES}
-        is_kept["fitted"] = self.full.confidence_threshold.keep(images.boxes)
-        for v, kept in is_kept.items():
+        fitted = self.full.confidence_threshold
+        thresholds = {"none": np.full_like(fitted.per_class, -np.inf)}
+        thresholds |= {str(v): np.full_like(fitted.per_class, v) for v in CONFIDENCES}
+        for v, per_class in (thresholds | {"fitted": fitted.per_class}).items():
+            kept = replace(fitted, per_class=per_class).keep(images.boxes)
             tables = images.matched.ignoring(~kept), images.coco.ignoring(~kept)
             rows.append({"v": v} | self._accuracy(images, int(kept.sum()), *tables))
         return "Confidence threshold on validation images (table A.14)", "v", rows
@@ -523,7 +535,7 @@ class _Study:
 
     def _quality(self, rules: SelfAware, images: _Images, table: MatchTable) -> Row:
         """Measure LRP, LaECE and IDQ; a rejected image has no box, or is left out if it may."""
-        is_rejected = rules.image_threshold.is_unknown(images.uncertainty)
+        is_rejected = ~rules.accepts(images.uncertainty)
         table = table.ignoring(is_rejected[table.detection_images])
         weights = (~(is_rejected & images.is_free))[:, None].astype(np.float32)
         lrp = lrp_error(table, images.n_known, weights=weights).total.value
@@ -592,11 +604,6 @@ def _without_columns(detections: Detections) -> Detections:
     )
 
 
-def _moved(per_class: np.ndarray, offset: float) -> Float64[np.ndarray, "classes"]:
-    """Add to thresholds inside 0 to 1; a class without one stays without."""
-    return np.where(np.isinf(per_class), np.inf, np.clip(per_class + offset, 0.0, 1.0))
-
-
 def _filled(boxes: Detections, n: int, rng: np.random.Generator) -> Detections:
     """Add boxes of confidence 0 and a random known class until each image has n."""
     missing = np.maximum(0, n - np.diff(boxes.offsets))
@@ -622,10 +629,8 @@ def _average_precision(
     table: MatchTable, n_known: int, weights: Float[np.ndarray, "images columns"]
 ) -> list[float]:
     """Compute COCO's AP under each column of image weights; NaN without an object."""
-    found = label_average_precision(table, weights.astype(np.float32))
-    per_column = found.average_precision[:, :n_known].reshape(-1, weights.shape[1]).T
-    defined = [values[~np.isnan(values)] for values in per_column]
-    return [float(values.mean()) if len(values) else np.nan for values in defined]
+    values = coco_average_precision(table, n_known, weights=weights).values
+    return [float(value) for value in values]
 
 
 def _bin_rows(

@@ -80,6 +80,12 @@ def corners(xywh: Float[np.ndarray, "rows 4"]) -> Float[np.ndarray, "rows 4"]:
 class Records:
     """The records of one kind in one file; most methods return one column of them.
 
+    Args:
+        path: The file.
+        kind: What a record is called in messages.
+        rows: The records.
+        first: The place of the first one in the list of the file, where a part of it was read.
+
     >>> Records(Path("gt.json"), "image", [{"id": 7}, {"id": 9}]).identifiers("id").tolist()
     [7, 9]
     """
@@ -87,6 +93,7 @@ class Records:
     path: Path
     kind: str
     rows: list[Any]
+    first: int = 0
 
     def __post_init__(self) -> None:
         if set(map(type, self.rows)) <= {dict}:
@@ -94,7 +101,7 @@ class Records:
         for index, row in enumerate(self.rows):
             if not isinstance(row, dict):
                 problem = f"is {_shorten.repr(row)}, but an object in braces is expected."
-                raise refusal(self.path, self.kind, index, problem)
+                raise refusal(self.path, self.kind, self.first + index, problem)
             if isinstance(row, RepeatedKeyObject):
                 raise self.refuse(index, f"holds the key {row.repeated!r} twice; keep one.")
 
@@ -105,7 +112,7 @@ class Records:
         """Build the error about a record."""
         own_id = self.rows[index].get("id")
         name = "" if own_id is None else f"(id {_shorten.repr(own_id)}) "
-        return refusal(self.path, self.kind, index, name + problem)
+        return refusal(self.path, self.kind, self.first + index, name + problem)
 
     def column(self, key: str) -> list[Any]:
         """Return the values of a key that every record must have."""

@@ -213,6 +213,16 @@ def label_average_precision(
     return LabelPrecision(average, found, counted, n_truth)
 
 
+def coco_average_precision(
+    table: MatchTable, n_known: int, *, weights: Float[np.ndarray, "images replicates"]
+) -> MetricValue:
+    """Compute COCO's AP alone, a quarter of the work of `coco_measures`."""
+    labels = label_average_precision(table, weights)
+    units = table.truth_units(weights, range(n_known))
+    ap, n_truth = labels.average_precision[:, :n_known], labels.n_truth[:n_known]
+    return _coco_measure(ap, n_truth, weights, units, "0.50:0.95")
+
+
 def coco_measures(
     table: MatchTable, n_known: int, *, weights: Float[np.ndarray, "images replicates"]
 ) -> dict[str, MetricValue]:

@@ -14,6 +14,8 @@ from incognita.containers.boxes import Detections
 from incognita.errors import InvalidDataError
 from incognita.shapes import Float
 
+_EMPTY_SHARE = 4  # places of a table for each value in it
+
 
 class Aggregation(Enum):
     """How the uncertainties of an image's detections are combined."""
@@ -72,9 +74,22 @@ def image_uncertainties(
             f"Expected one uncertainty per detection, got {len(values)} for {len(detections)}."
         )
     images = detections.image_index
-    ordered = values[np.lexsort((values, images))]
     place = np.arange(len(values)) - detections.offsets[images]  # rank inside the image
+    ordered = _sorted_inside(values, images, place, detections.n_images)
     return [_aggregate(ordered, place, images, detections.n_images, *way) for way in ways]
+
+
+def _sorted_inside(
+    values: np.ndarray, images: np.ndarray, place: np.ndarray, n_images: int
+) -> np.ndarray:
+    """Sort the values of each image; a table with a row per image is sorted much faster."""
+    width = int(place.max(initial=-1)) + 1
+    if n_images * width > _EMPTY_SHARE * len(values):  # one image with very many boxes
+        return np.asarray(values[np.lexsort((values, images))])
+    table = np.full((n_images, width), np.nan)  # NaN is sorted to the end
+    table[images, place] = values
+    table.sort(axis=1)
+    return np.asarray(table[images, place])
 
 
 def _aggregate(
@@ -128,17 +143,30 @@ def balanced_accuracy_saod(
     and reports 0.
     """
     _check_both(known, unknown)
-    levels, counts = np.unique(np.concatenate([known, unknown]), return_inverse=True)
-    accepted = np.cumsum(np.bincount(counts[: len(known)], minlength=len(levels)))
-    passed = np.cumsum(np.bincount(counts[len(known) :], minlength=len(levels)))
-    bends = (np.diff(accepted, 2) != 0) | (np.diff(passed, 2) != 0)
-    is_kept = np.concatenate([[True], bends, [True]])[: len(levels)]
-    beyond = np.flatnonzero(is_kept & (levels > threshold))
+    levels = roc_levels(known, unknown)
+    beyond = levels[levels > threshold]
     if not len(beyond):
         return BalancedAccuracy(0.0, 0.0, 1.0)
-    tpr = float(accepted[beyond[0]] / len(known))
-    tnr = float(1 - passed[beyond[0]] / len(unknown))
-    return BalancedAccuracy(harmonic_mean(tpr, tnr), tpr, tnr)
+    return balanced_accuracy(known, unknown, threshold=float(beyond[0]))
+
+
+def roc_levels(
+    known: Float[np.ndarray, "known"], unknown: Float[np.ndarray, "unknown"]
+) -> Float[np.ndarray, "levels"]:
+    """Return the uncertainties at which scikit-learn's ROC curve has a point, in rising order.
+
+    Of the values that occur, an inner one is left out if as many known and as many unknown images
+    have it as have the next one: its point lies on a line between its neighbors.
+
+    >>> roc_levels(np.array([0.1, 0.2, 0.3]), np.array([0.5])).tolist()
+    [0.1, 0.3, 0.5]
+    """
+    levels, places = np.unique(np.concatenate([known, unknown]), return_inverse=True)
+    accepted = np.cumsum(np.bincount(places[: len(known)], minlength=len(levels)))
+    passed = np.cumsum(np.bincount(places[len(known) :], minlength=len(levels)))
+    bends = (np.diff(accepted, 2) != 0) | (np.diff(passed, 2) != 0)
+    is_kept = np.concatenate([[True], bends, [True]])[: len(levels)]
+    return np.asarray(levels[is_kept])
 
 
 def in_distribution_quality(lrp: float, laece: float) -> float:

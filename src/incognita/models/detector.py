@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
@@ -293,6 +293,7 @@ def wrap_detector(
     shortcuts: Sequence[str] | None = None,
     processor: Any = None,
     prompts: Sequence[str] | Tensor | Mapping[str, Any] | None = None,
+    unknown_class: str | None = None,
 ) -> Detector:
     """Wrap a network of torchvision, transformers or ultralytics as a detector.
 
@@ -310,6 +311,8 @@ def wrap_detector(
         shortcuts: The submodules whose maps SAFE reads; likewise.
         processor: transformers only: converts images, and texts, to inputs of the network.
         prompts: transformers only: one text per class, for detectors prompted by text.
+        unknown_class: The class of an open-set detector for objects of no known class; by default
+            the one called unknown, if there is one.
     """
     options: dict[str, Any] = {
         "class_names": class_names,
@@ -325,9 +328,17 @@ def wrap_detector(
         detector = module
     else:
         raise _not_a_detector(module)
-    return detector.with_filter(
+    detector = detector.with_filter(
         score_threshold=score_threshold, max_per_image=max_per_image, nms_iou=nms_iou
     )
+    return detector if unknown_class is None else _with_unknown_class(detector, unknown_class)
+
+
+def _with_unknown_class(detector: Detector, unknown_class: str) -> "SelectedClasses":
+    if unknown_class not in detector.class_names:
+        raise unknown_name(f"class of {detector.name}", unknown_class, detector.class_names)
+    places = range(len(detector.class_names))
+    return select_classes(detector, detector.class_names, places, unknown_class=unknown_class)
 
 
 def is_detector_network(module: nn.Module) -> bool:
@@ -377,12 +388,14 @@ class SelectedClasses(DetectorAdapter):
 
     The filter of the inner detector is applied first; boxes of other classes are then dropped, and
     only the columns of the selected classes are kept in logits and heads. `places` are their
-    indices in the inner detector. `note` is a remark for readers of its results.
+    indices in the inner detector. `note` is a remark for readers of its results, `unknown_class`
+    the class for objects of no known class, where the detector has one.
     """
 
     inner: Detector
     places: tuple[int, ...]
     note: str | None = None
+    unknown_class: str | None = None
 
     @property
     def heads(self) -> tuple[Head, ...]:
@@ -427,7 +440,11 @@ class SelectedClasses(DetectorAdapter):
         inner = self.inner.with_filter(
             score_threshold=score_threshold, max_per_image=max_per_image, nms_iou=nms_iou
         )
-        return select_classes(inner, self.class_names, self.places, note=self.note)
+        return replace(select_classes(inner, self.class_names, self.places), **self._kept_remarks)
+
+    @property
+    def _kept_remarks(self) -> dict[str, Any]:
+        return {"note": self.note, "unknown_class": self.unknown_class}
 
     def _selected(self, image: ImageDetections) -> ImageDetections:
         check_classes(image, len(self.inner.class_names), self.name)
@@ -450,6 +467,7 @@ def select_classes(
     places: Sequence[int],
     *,
     note: str | None = None,
+    unknown_class: str | None = None,
 ) -> SelectedClasses:
     """Restrict a detector to some of its classes and rename them.
 
@@ -458,6 +476,7 @@ def select_classes(
         class_names: New names of the selected classes.
         places: Their indices among the classes of the detector, without repetition.
         note: A remark for readers of its results.
+        unknown_class: The one for objects of no known class.
     """
     n = len(detector.class_names)
     if len(set(places)) != len(places) or len(places) != len(class_names):
@@ -484,7 +503,49 @@ def select_classes(
         head_reason=detector.head_reason,
         source=source_of(detector),
         note=note,
+        unknown_class=unknown_class,
     )
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class KnownClasses(SelectedClasses):
+    """The known classes of an open-set detector, which methods see.
+
+    `inner` has one more class, the last: that of boxes it calls unknown.
+    """
+
+    def with_filter(
+        self,
+        *,
+        score_threshold: float | None = None,
+        max_per_image: int | None = None,
+        nms_iou: float | None = None,
+    ) -> "KnownClasses":
+        """Return the same of the inner detector with another filter."""
+        return known_classes(
+            self.inner.with_filter(
+                score_threshold=score_threshold, max_per_image=max_per_image, nms_iou=nms_iou
+            )
+        )
+
+
+def known_classes(detector: Detector) -> KnownClasses:
+    """Return the known classes of an open-set detector whose last class is that of the unknown."""
+    selected = select_classes(
+        detector, detector.class_names[:-1], range(len(detector.class_names) - 1)
+    )
+    given = {field.name: getattr(selected, field.name) for field in fields(selected) if field.init}
+    return KnownClasses(**given | {"note": getattr(detector, "note", None)})
+
+
+def find_unknown_class(detector: Detector, known: Sequence[str]) -> str | None:
+    """Return the class of an open-set detector for objects of no known class, if it has one."""
+    stated = getattr(detector, "unknown_class", None)
+    if stated is not None:
+        return str(stated)
+    if "unknown" in map(plain, known):  # then it means something else
+        return None
+    return next((name for name in detector.class_names if plain(name) == "unknown"), None)
 
 
 def distinct_names(class_names: Sequence[str]) -> tuple[str, ...]:

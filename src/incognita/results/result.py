@@ -11,6 +11,8 @@ from incognita.metrics.catalog import get_metric
 from incognita.metrics.measure import MIN_UNITS, MetricValue, interval_of, replicates_note
 
 FULL_SPECTRUM = "full-spectrum"
+ALL_BOXES = "all boxes"  # also those below the confidence threshold t*
+SETTINGS = (FULL_SPECTRUM, ALL_BOXES)
 
 
 class Split(str):
@@ -21,7 +23,8 @@ class Split(str):
     Args:
         group: Images of a kind, such as `known`, `near` or `all`.
         set: One data set of the group, or one part of a mixed set; None for the whole group.
-        setting: `full-spectrum` where shifted images count as known; None otherwise.
+        setting: `full-spectrum` where shifted images count as known, `all boxes` where boxes below
+            the confidence threshold t* count; None otherwise.
 
     >>> Split("near", "cats", "full-spectrum")
     Split('full-spectrum near/cats')
@@ -50,9 +53,9 @@ class Split(str):
         """Read the text of a split, as files hold it and people type it."""
         if isinstance(text, Split):
             return text
-        is_full = text.startswith(f"{FULL_SPECTRUM} ")
-        group, _, name = text.removeprefix(f"{FULL_SPECTRUM} " if is_full else "").partition("/")
-        return cls(group, name or None, FULL_SPECTRUM if is_full else None)
+        setting = next((s for s in SETTINGS if text.startswith(f"{s} ")), None)
+        group, _, name = text.removeprefix(f"{setting} " if setting else "").partition("/")
+        return cls(group, name or None, setting)
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,7 @@ class DetectedSet:
         found: Every box the box filter kept, in the classes of the truth.
         truth: The objects in the images that could be read.
         is_kept: Boxes with a confidence of at least t*: only these are scored.
+        labelled: Of an open-set detector all boxes, also those that it calls unknown itself.
     """
 
     name: str
@@ -93,6 +94,7 @@ class DetectedSet:
     found: Detections
     truth: BoxTruth
     is_kept: Bool[np.ndarray, "boxes"]
+    labelled: Detections | None = None
 
     @cached_property
     def kept(self) -> Detections:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import file_digest
@@ -107,13 +107,19 @@ def save_builds(
                 _save_split(build, split, path)
             else:
                 path.unlink(missing_ok=True)
-    manifest = {
-        "format": FORMAT,
-        "incognita": version,
-        "builds": [facts_of(build) for build in builds],
-    }
+    save_manifest([facts_of(build) for build in builds], out, version=version)
+    save_benchmark(builds, out, head)
+
+
+def save_manifest(facts: Sequence[Mapping[str, Any]], out: Path, *, version: str) -> None:
+    """Save what is to be said about each build."""
+    manifest = {"format": FORMAT, "incognita": version, "builds": facts}
     with replacing_text(out / MANIFEST) as file:
         file.write(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+
+
+def save_benchmark(builds: Sequence[SplitBuild], out: Path, head: BenchmarkHeader | None) -> None:
+    """Save a benchmark of known sets and the splits of builds; without a header delete it."""
     if head is None:
         (out / BENCHMARK).unlink(missing_ok=True)
         return
@@ -131,6 +137,22 @@ def refuse_overwriting(out: Path, *inputs: Path | None, sources: Sequence[str] =
     """
     written = {MANIFEST, BENCHMARK, KNOWN}
     written |= {f"{start}{split}.json" for split in SPLITS for start in ("", *SOURCES)}
+    names = [f"{start}{split}.json" for start in sources for split in SPLITS]
+    names += [BENCHMARK, *([KNOWN] if "" in sources else []), MANIFEST]
+    refuse_loss(out, inputs, written=written, names=names)
+
+
+def refuse_loss(
+    out: Path, inputs: Sequence[Path | None], *, written: Collection[str], names: Sequence[str]
+) -> None:
+    """Refuse a folder in which a build would overwrite an input or a file of others.
+
+    Args:
+        out: The folder; one with a manifest of an earlier build is ours.
+        inputs: Files that are read.
+        written: Names of files that a build may write.
+        names: Those that this build writes or deletes.
+    """
     for path in inputs:
         if path is None or path.name not in written:
             continue
@@ -138,8 +160,6 @@ def refuse_overwriting(out: Path, *inputs: Path | None, sources: Sequence[str] =
             raise InvalidDataError(
                 f"{path} would be overwritten, since --out is its folder; name another folder."
             )
-    names = [f"{start}{split}.json" for start in sources for split in SPLITS]
-    names += [BENCHMARK, *([KNOWN] if "" in sources else []), MANIFEST]
     there = [name for name in names if os.path.lexists(out / name)]
     if there and not _is_ours(out / MANIFEST):
         raise InvalidDataError(

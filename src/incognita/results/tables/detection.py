@@ -15,7 +15,7 @@ from incognita.results.analysis import (
     value_of,
 )
 from incognita.results.method_result import MethodResult
-from incognita.results.result import Split
+from incognita.results.result import ALL_BOXES, Split
 from incognita.results.tables.layout import Column, Layout, fit, names
 
 if TYPE_CHECKING:
@@ -176,6 +176,8 @@ _MIXED = (
 )  # fmt: skip
 # known-only images have no unknown objects, and the reverse
 _OF_SPLIT = {"all": _MIXED, "known-only": _MIXED[:1], "unknown-only": _MIXED[1:]}
+# papers on open-set detectors leave no box out
+_OF_ALL_BOXES = {"all": ("unknown_ap", "ap_all"), "unknown-only": ("ap_all", "ap_superclass")}
 
 
 def mixed_table(results: Sequence[MethodResult], name: str, *, width: int = 156) -> Group:
@@ -187,14 +189,28 @@ def mixed_table(results: Sequence[MethodResult], name: str, *, width: int = 156)
         [_mixed_column(results, metric, name, split) for metric in metrics]
         for split, metrics in _OF_SPLIT.items()
     ]
-    caption = f"{name}: known beside unknown objects; percent, A-OSE is a count of objects"
+    units += [
+        [_mixed_column(results, metric, name, split, ALL_BOXES) for metric in metrics]
+        for split, metrics in _OF_ALL_BOXES.items()
+    ]
+    caption = (
+        f"{name}: known beside unknown objects; percent, A-OSE is a count of objects; all boxes: "
+        f"also those below t*"
+    )
     return _fit(Layout([_methods(results)], units), width, caption, f"metrics of {name}")
 
 
-def _mixed_column(results: Sequence[MethodResult], metric: str, name: str, split: str) -> Column:
+def _mixed_column(
+    results: Sequence[MethodResult],
+    metric: str,
+    name: str,
+    split: str,
+    setting: str | None = None,
+) -> Column:
     title = f"{_title(metric)} {get_metric(metric).direction.arrow}"
-    cells = [_shown(metric, value_of(result, metric, f"{name}/{split}")) for result in results]
-    return Column(title, cells, split)
+    images = Split(name, split, setting)
+    cells = [_shown(metric, value_of(result, metric, images)) for result in results]
+    return Column(title, cells, f"{setting}\n{split}" if setting else split)
 
 
 def _shown(metric: str, value: float) -> str:
