@@ -39,6 +39,7 @@ from incognita.semantics.class_names import MAPS, Rule
         ("bow_window-indoor", "bay_window.n.02", "compound"),
         ("apartment building outdoor", "apartment_building.n.01", "compound"),
         ("bat_(animal)", "bat.n.01", "compound"),
+        ("mountain tent (camping)", "mountain_tent.n.01", "compound"),
         ("veterinarians_office", "office.n.01", "head noun"),
         ("natural_history_museum", "museum.n.01", "head noun"),
     ],
@@ -119,12 +120,18 @@ def test_a_name_that_means_what_an_ambiguous_one_means_is_ambiguous():
          "Expected a synset, or a table with synset and remark, for 'crane' in overrides, got 5."),
         (["crane"], {"crane": {"remark": "x"}}, InvalidDataError, "for 'crane' in overrides, got"),
         (["dog", "Dog"], {}, InvalidDataError, "Expected every class once, got 'dog', 'Dog'."),
+        ("dog", {}, InvalidDataError, r"Expected a list of classes, got 'dog'. Write \['dog'\]."),
         (["dog", " "], {}, InvalidDataError, "Expected names of classes, got an empty one."),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence(names, overrides, error, message, outside_tests):
     with pytest.raises(error, match=message):
         map_classes(names, overrides=overrides)
+
+
+def test_a_choice_of_senses_that_is_misspelled_is_refused(outside_tests):
+    with pytest.raises(UnknownNameError, match=r"No choice of senses is called 'frist'. Did you"):
+        map_classes(["dog"], senses="frist")
 
 
 def test_a_missing_or_broken_override_file_is_named(tmp_path):

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from incognita.errors import InvalidDataError, UnknownNameError, count, unknown_name
 from incognita.formats.toml_files import load_toml
@@ -31,7 +31,7 @@ from incognita.semantics.wordnet import load_wordnet
 MAPS = Path(__file__).parent / "maps"
 Senses = Literal["recorded", "first"]
 _IS_SYNSET = re.compile(r"n\d{8}|.+\.n\.\d+", re.IGNORECASE)
-_QUALIFIER = re.compile(r"\s*\([^)]*\)|/.*|[\s_-](indoor|outdoor)s?$")
+_QUALIFIER = re.compile(r"[\s_]*\([^)]*\)|/.*|[\s_-](indoor|outdoor)s?$")
 _SHOWN = 5  # names in a message
 _MEANING_WIDTH = 52  # characters of a definition in a table
 
@@ -189,6 +189,8 @@ def map_classes(
     >>> map_classes(["mouse", "keyboard"], overrides={"mouse": "mouse.n.04"}).synsets
     ['mouse.n.04', 'keyboard.n.01']
     """
+    if senses not in get_args(Senses):
+        raise unknown_name("choice of senses", senses, get_args(Senses))
     recorded = _read_overrides(overrides)
     _check_names(names, recorded)
     by_key = {_key(name): override for name, override in recorded.items()}
@@ -271,6 +273,8 @@ def _read_overrides(overrides: Overrides | Path | str | None) -> dict[str, Overr
 
 def _check_names(names: Sequence[str], recorded: Mapping[str, Override]) -> None:
     """Raise for repeated or empty names and for overrides of classes that are not in the list."""
+    if isinstance(names, str):
+        raise InvalidDataError(f"Expected a list of classes, got {names!r}. Write [{names!r}].")
     keys = Counter(map(_key, names))
     repeated = [name for name in names if keys[_key(name)] > 1]
     if repeated:
