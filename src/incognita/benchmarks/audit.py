@@ -317,16 +317,31 @@ def _present(dataset: Dataset | None) -> Dataset | None:
 
 
 class SharedImages(NamedTuple):
-    """How many images show an unknown class, and how many of them also show a known one."""
+    """How often an unknown class is seen with a known one.
+
+    Args:
+        unknown: The unknown class.
+        known: The known class.
+        n_images: How many images show the unknown class.
+        n_together: How many of them show the known class, too.
+        share_in_all: The share of all images that show the known class.
+    """
 
     unknown: str
     known: str
     n_images: int
     n_together: int
+    share_in_all: float
 
     @property
     def share(self) -> float:
+        """The share of images of the unknown class that show the known one."""
         return self.n_together / self.n_images
+
+    @property
+    def excess(self) -> float:
+        """How much larger that is than the share in all images."""
+        return self.share - self.share_in_all
 
 
 class ClassCount(NamedTuple):
@@ -347,11 +362,11 @@ class SetFindings:
         n_classes: How many classes it shows; None where its files do not tell.
         n_images: How many images it has.
         meanings: The synsets of its classes.
-        overlaps: Related known classes, also those that do not count.
+        overlaps: Related known classes, by any relation.
         counts: How often each class appears, the most frequent first.
         images_with_known: Ids of the images that show a class which overlaps with a known one.
         nearest: The most similar known class of each class.
-        together: Classes that appear with known ones, the most often first.
+        together: Classes that appear with known ones more often than chance, by their excess.
     """
 
     name: str
@@ -692,23 +707,25 @@ def _images_with_known(
 
 
 def _together(shown: ShownClasses, overlaps: Sequence[ClassOverlap]) -> list[SharedImages]:
-    """Count in how many images of each other class a known class is seen."""
+    """Find the other classes whose images show a known class more often than all images do."""
     known_of = {pair.unknown: pair.known for pair in overlaps if pair.relation in SHOWS_KNOWN}
     in_images = shown.in_images()
-    columns: dict[str, list[int]] = {}
-    for place, name in enumerate(shown.names):
-        if name in known_of:
-            columns.setdefault(known_of[name], []).append(place)
+    n_images = in_images.sum(axis=0)
+    others = [k for k, name in enumerate(shown.names) if name not in known_of and n_images[k]]
     found = []
-    for place, name in enumerate(shown.names):
-        n_images = int(in_images[:, place].sum())
-        if name in known_of or n_images < LEAST_TOGETHER:
-            continue
-        for known, places in columns.items():
-            both = in_images[:, places].any(axis=1) & in_images[:, place]
-            found.append(SharedImages(name, known, n_images, int(both.sum())))
-    often = [row for row in found if row.n_together >= LEAST_TOGETHER]
-    return sorted(often, key=lambda row: (-row.share, -row.n_together))
+    for known in dict.fromkeys(known_of.values()):
+        names = {name for name, own in known_of.items() if own == known}
+        is_there = in_images[:, [name in names for name in shown.names]].any(axis=1)
+        n_together = in_images[is_there].sum(axis=0)
+        found += [
+            SharedImages(
+                shown.names[k], known, int(n_images[k]), int(n_together[k]), float(is_there.mean())
+            )
+            for k in others
+            if n_together[k] >= LEAST_TOGETHER
+        ]
+    often = [row for row in found if row.excess > 0]
+    return sorted(often, key=lambda row: -row.excess)
 
 
 def _reused(findings: Sequence[SetFindings]) -> list[ReusedClass]:

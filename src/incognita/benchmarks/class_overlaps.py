@@ -7,12 +7,11 @@ Of an unknown class u and a known class k, with their synsets in WordNet 3.0:
 - hyponym: u is a kind of k (woman, person);
 - hypernym: u includes k (vehicle, car);
 - part: u is a part of k or of its parts (human nose, person); see `parts_of`;
-- whole: k is a part of u in the same sense (bicycle, wheel);
-- homonym: both have the same name, but people have recorded two meanings that are less than 0.7
-  alike by Wu-Palmer (the mouse of COCO and that of CIFAR-100), which is no overlap.
+- whole: k is a part of u in the same sense (bicycle, wheel).
 
-A pair has the first relation that holds. `definitions/splits/audit/relations.toml` adds the few
-relations that WordNet lacks.
+A pair has the first relation that holds. A same name counts whatever the recorded meanings: the
+cup of ImageNet is a punch in WordNet and a cup in its images. The file
+`definitions/splits/audit/relations.toml` adds the few relations that WordNet lacks.
 """
 
 import re
@@ -33,19 +32,16 @@ from incognita.formats.toml_files import check_table, load_toml
 from incognita.semantics.class_names import (
     ClassSynset,
     Override,
-    Rule,
     Senses,
     list_synset_maps,
     load_synset_map,
     map_classes,
 )
-from incognita.semantics.similarity import Measure, similarities, wup_similarity
+from incognita.semantics.similarity import Measure, similarities
 from incognita.semantics.wordnet import load_wordnet
 
 SHIPPED_LISTS = Path(__file__).parent / "definitions" / "splits" / "audit"
 RELATIONS_FILE = SHIPPED_LISTS / "relations.toml"
-DIFFERENT = 0.7  # Wu-Palmer similarity below which two meanings of one name are different things
-_RECORDED = (Rule.OVERRIDE, Rule.WNID)
 
 
 class ClassRelation(StrEnum):
@@ -57,10 +53,9 @@ class ClassRelation(StrEnum):
     HYPERNYM = "hypernym"
     PART = "part"
     WHOLE = "whole"
-    HOMONYM = "homonym"
 
 
-OVERLAPS = tuple(relation for relation in ClassRelation if relation is not ClassRelation.HOMONYM)
+OVERLAPS = tuple(ClassRelation)
 SHOWS_KNOWN = (
     ClassRelation.EXACT,
     ClassRelation.SYNONYM,
@@ -192,7 +187,7 @@ def _rows_of_map(dataset: str, senses: Senses) -> dict[str, ClassSynset]:
 def find_overlaps(
     known: ClassMeanings,
     unknown: ClassMeanings,
-    relations: Collection[ClassRelation] = tuple(ClassRelation),
+    relations: Collection[ClassRelation] = OVERLAPS,
 ) -> list[ClassOverlap]:
     """Find the pairs of related classes; of each unknown class the closest relation comes first.
 
@@ -203,7 +198,7 @@ def find_overlaps(
     vehicle hypernym car
     nose part person
     """
-    index, order = _KnownIndex(known), tuple(ClassRelation)
+    index, order = _KnownIndex(known), OVERLAPS
     found = []
     for name, row in unknown.rows.items():
         first: dict[str, ClassOverlap] = {}
@@ -247,39 +242,22 @@ class _KnownIndex:
             for k in self.by_part.get(synset, ())
         ]
         pairs += [(ClassRelation.WHOLE, k, n) for p, n in parts.items() for k in self._named(p)]
-        return (
-            found
-            + [
-                ClassOverlap(name, k, relation, self._rule(relation, row.synset, k), n_links)
-                for relation, k, n_links in pairs
-            ]
-            + self._homonyms(name, row)
-        )
+        return found + [
+            ClassOverlap(name, k, relation, self._rule(relation, row.synset, k), n_links)
+            for relation, k, n_links in pairs
+        ]
 
     def _named(self, synset: str) -> Sequence[str]:
         return self.by_synset.get(synset, ())
 
     def _by_name(self, name: str, row: ClassSynset | None) -> list[ClassOverlap]:
         same = self.by_name.get(simplified(name))
-        if same is None or self._is_homonym(same, row):
+        if same is None:
             return []
-        return [ClassOverlap(name, same, ClassRelation.EXACT, "same name")]
-
-    def _homonyms(self, name: str, row: ClassSynset) -> list[ClassOverlap]:
-        same = self.by_name.get(simplified(name))
-        if same is None or not self._is_homonym(same, row):
-            return []
-        rule = f"{row.synset} and {self.known.synsets[same]} are recorded"
-        return [ClassOverlap(name, same, ClassRelation.HOMONYM, rule)]
-
-    def _is_homonym(self, known: str, row: ClassSynset | None) -> bool:
-        """Whether people have recorded two meanings of one name."""
-        other = self.known.rows[known]
-        if row is None or other is None or _same(row.synset) == _same(other.synset):
-            return False
-        if row.rule not in _RECORDED or other.rule not in _RECORDED:
-            return False
-        return wup_similarity(row.synset, other.synset) < DIFFERENT
+        other, rule = self.known.rows[same], "same name"
+        if row is not None and other is not None and _same(row.synset) != _same(other.synset):
+            rule = f"same name, as {row.synset} and {other.synset}"
+        return [ClassOverlap(name, same, ClassRelation.EXACT, rule)]
 
     def _rule(self, relation: ClassRelation, synset: str, known: str) -> str:
         other = self.known.synsets[known]

@@ -15,7 +15,13 @@ from incognita.cli._terminal import CRITERION_FAILED, names_in, progress_on_stde
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from incognita.benchmarks.audit import Audit, AuditedSet, Likeness, SetFindings
+    from incognita.benchmarks.audit import (
+        Audit,
+        AuditedSet,
+        Likeness,
+        SetFindings,
+        SharedImages,
+    )
     from incognita.benchmarks.class_overlaps import ClassOverlap, ClassRelation
     from incognita.containers.dataset import Dataset
     from incognita.semantics.class_names import Override
@@ -329,12 +335,11 @@ def _overlaps(found: "Audit") -> "Callable[[SetFindings], Table]":
             f"Classes of {audited.name}", ("class", "is", "of known", "because"), ("images",)
         )
         rows: dict[str, list[ClassOverlap]] = {}
-        for pair in audited.overlaps:  # of each class, the strongest relation is first
+        counted = (pair for pair in audited.overlaps if pair.relation in found.relations)
+        for pair in counted:  # of each class, the strongest relation is first
             mine = rows.setdefault(pair.unknown, [pair])
             if pair is not mine[0] and pair.relation == mine[0].relation:
                 mine.append(pair)
-        shown = (*found.relations, "homonym")
-        rows = {name: pairs for name, pairs in rows.items() if pairs[0].relation in shown}
         for name, pairs in [*rows.items()][:N_ROWS]:
             n = audited.count_of(name)
             more = f" and {len(pairs) - N_NAMES} more" if len(pairs) > N_NAMES else ""
@@ -370,9 +375,14 @@ def _repeats(found: "Audit") -> "Table":
 
 def _together(audited: "SetFindings") -> "Table":
     title = f"Classes of {audited.name} that appear with known ones"
-    table = _table(title, ("class", "with known"), ("of its images", "show both", "share"))
-    for row in audited.together[:20]:
-        numbers = (f"{row.n_images:,}", f"{row.n_together:,}", f"{row.share:.0%}")
+    numbers_of = ("images", "with both", "share", "in all images")
+    table = _table(title, ("class", "with known"), numbers_of)
+    closest: dict[str, SharedImages] = {}
+    for row in audited.together:  # of each class, the known one with the largest excess is first
+        closest.setdefault(row.unknown, row)
+    for row in [*closest.values()][:N_ROWS]:
+        shares = f"{row.share:.0%}", f"{row.share_in_all:.0%}"
+        numbers = (f"{row.n_images:,}", f"{row.n_together:,}", *shares)
         table.add_row(row.unknown, row.known, *numbers)
     return table
 

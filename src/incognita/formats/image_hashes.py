@@ -4,8 +4,8 @@ The content hash of a file is its sha256; that of an image in memory, the sha256
 perceptual hash is dHash in both directions, 128 bits: the image in gray, reduced to 9 x 9 pixels,
 and whether each of 8 x 8 pixels is darker than its right and than its lower neighbor (Krawetz,
 Kind of like that, 2013). Copies that were resized or saved again differ by a few bits, and two
-images count as copies where at most `DISTANCE` differ. Images with almost no contrast have no such
-hash and are compared by content alone.
+images count as copies where at most `DISTANCE` differ. Images with almost no contrast, or of fewer
+than 18 pixels on a side, have no such hash and are compared by content alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from incognita.errors import IncognitaError
 from incognita.formats.images import READERS, FileDataset, load_image, opened_image
 from incognita.shapes import Bool, Int, Shaped
 
-DISTANCE = 6  # bits; of 40,000 images of nine data sets, no two others are that close
+DISTANCE = 6  # bits: no two different images of nine data sets (40,000) were that close
 SIDE = 8  # bits in each row and column of the hash
 DRAFT = 4 * (SIDE + 1)  # pixels that a JPEG is decoded to at least
 FLAT = 8  # gray levels; a reduced image that spans fewer has no perceptual hash
@@ -148,6 +148,8 @@ def _reduce(dataset: Dataset, index: int) -> _Reduced:
 def _reduced_pixels(image: Any) -> bytes:
     from PIL.Image import Resampling
 
+    if min(image.size) < 2 * (SIDE + 1):
+        return bytes((SIDE + 1) ** 2)  # without contrast
     gray = image if image.mode == "L" else image.convert("L")
     reduced: bytes = gray.resize((SIDE + 1, SIDE + 1), Resampling.BOX).tobytes()
     return reduced
