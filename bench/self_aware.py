@@ -4,7 +4,10 @@ Known images, three shifted copies of them and unknown images, 100 detections ea
 write them: 45,000 + 3 x 45,000 + 110,000 images at the paper's scale, 10,000 here in the same
 shares. The time is that of reading, matching, measuring and 200 bootstrap replicates.
 
-python -m bench.self_aware FOLDER 290000     writes files of another scale
+At the paper's scale, 3.2 GB of files, `incognita selfaware evaluate` took 47 s of processor time
+and 2.4 GB; `json.load` of the same files 103 s and 7.7 GB, on two cores shared with other work.
+
+python -m bench.self_aware FOLDER 290000     writes files of that scale
 """
 
 import json

@@ -18,7 +18,8 @@ LAYERS = [
     {"registry", "files", "calls"},
     {"kernels"},
     {"containers"},
-    {"formats", "models", "metrics", "semantics"},
+    {"formats", "models", "metrics"},
+    {"semantics"},
     {"benchmarks"},
     {"extraction"},
     {"methods"},
@@ -70,6 +71,7 @@ SINGLE_IMPORTER = {
     "incognita.metrics.self_awareness",
     "incognita.models.from_torchvision.families",
     "incognita.models.from_transformers.detectors",
+    "incognita.semantics.class_names",
     "incognita.semantics.similarity",
 }
 OPEN = ("__init__.py", "__main__.py")  # these two open all folders

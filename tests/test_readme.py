@@ -24,6 +24,7 @@ from incognita.cli.app import app
 from incognita.evaluation.certify import certify
 from incognita.formats.class_roles import load_class_map
 from incognita.metrics.catalog import METRICS
+from incognita.semantics import map_classes
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -209,6 +210,19 @@ def test_the_python_of_the_page_on_self_aware_detection_runs(folder):
     names = run_page("docs/self-aware.md")
     assert 0 < names["output"].accepted.mean() <= 1
     assert len(names["output"].detections) < len(names["found"])
+    answer = names["answer"]
+    assert len(answer.accepted) == 1
+    assert (len(answer.detections) > 0) == bool(answer.accepted[0])
+
+
+def test_the_python_of_the_page_on_semantics_runs(folder, capsys):
+    names = run_page("docs/semantics.md")
+    assert names["nearest"].places.tolist() == [1]
+    assert [row.name for row in names["mapped"].ambiguous] == [
+        "crane", "church/indoor", "veterinarians_office",
+    ]  # fmt: skip
+    assert names["prompts"][1] == "a photo of a goldfish"
+    assert names["mapped"].summary in capsys.readouterr().out
 
 
 def test_no_page_with_python_is_left_out():
@@ -304,7 +318,7 @@ def test_no_table_is_printed_without_its_command():
 def test_every_toml_block_is_tested_below():
     known = (
         "mine/signs", 'mine/street"', "mine/street-splits", "[superclasses]", "cifar10-c",
-        "severity 5",
+        "severity 5", "veterinarians_office",
     )  # fmt: skip
     assert len(blocks("toml")) == len(known)
     for word in known:
@@ -317,6 +331,12 @@ def test_the_benchmark_of_images_is_valid(tmp_path):
     plan = CliRunner().invoke(app, ["data", "plan", str(path)])
     assert plan.exit_code == 0
     assert "signs/test" in plan.output
+
+
+def test_the_overrides_of_the_page_are_valid():
+    overrides = tomllib.loads(toml_with("veterinarians_office"))
+    mapped = map_classes(list(overrides), overrides=overrides)
+    assert mapped.synsets == ["crane.n.05", "church.n.02", "office.n.01"]
 
 
 def test_corrupted_sets_of_the_pages_are_valid():

@@ -6,10 +6,12 @@ import re
 import pytest
 from tests.benchmarks.saod_cases import (
     CONTENT,
+    objects365,
     write_bdd,
     write_bdd_images,
     write_coco_val,
     write_inaturalist,
+    write_json,
     write_nuimages,
     write_objects365,
     write_objects365_images,
@@ -139,6 +141,23 @@ def test_what_is_not_there_is_left_out_and_a_second_build_leaves_nothing_of_the_
     assert "partial: obj45k: not built; give its source with --objects365" in words(done)
     assert "partial: validation: not there; give COCO's file with --coco-annotations" in words(done)
     assert "No benchmark is written: it needs known and unknown images." in done.stdout
+
+
+@pytest.mark.parametrize("missing", ["--objects365", "--coco-annotations", "unknown", None])
+def test_a_benchmark_is_written_if_it_can_be_run(run, unknown, tmp_path, missing):
+    arguments = {"--coco-annotations": write_coco_val(tmp_path / "coco"), "--out": "out"}
+    arguments |= dict(zip(unknown[::2], unknown[1::2], strict=True))
+    if missing == "unknown":
+        for split, number in (("val", 1), ("train", 2)):
+            path = tmp_path / "objects365" / f"zhiyuan_objv2_{split}.json"
+            write_json(path, objects365({number: ["Person"]}))
+    for option in ("--inaturalist", "--svhn") if missing == "unknown" else (missing,):
+        arguments.pop(option, None)
+    done = run("saod-gen", *(word for pair in arguments.items() for word in pair))
+    assert done.exit_code == 4, done.exception
+    is_written = (tmp_path / "out" / "benchmark.toml").exists()
+    assert is_written == (missing is None)
+    assert ("No benchmark is written" in done.stdout) == (not is_written)
 
 
 def test_steps_and_progress_are_told_on_stderr(run, tmp_path):

@@ -119,6 +119,16 @@ def test_an_unknown_synset_is_an_error():
         similarities(["dog.n.09"], ["cat.n.01"])
 
 
+def test_a_measure_that_is_not_there_is_refused(outside_tests):
+    with pytest.raises(UnknownNameError, match=r"No measure is called 'lin'. Choose one of: lch"):
+        nearest_classes(["dog.n.01"], ["cat.n.01"], measure="lin")
+
+
+def test_a_text_is_not_a_list_of_synsets():
+    with pytest.raises(InvalidDataError, match=r"Expected a list of synsets, got 'dog.n.01'"):
+        similarities("dog.n.01", ["cat.n.01"])
+
+
 @pytest.fixture(scope="module")
 def nltk_nouns(data_dir, tmp_path_factory):
     return open_nltk(data_dir, tmp_path_factory.mktemp("wordnet"))

@@ -71,6 +71,13 @@ def test_an_unknown_synset_is_explained(synset, message):
         load_wordnet().row(synset)
 
 
+def test_a_kind_of_meronym_that_is_not_there_is_refused(outside_tests):
+    with pytest.raises(
+        UnknownNameError, match=r"No kind of meronym is called 'parts'. Did you mean"
+    ):
+        load_wordnet().meronyms("car.n.01", "parts")
+
+
 def test_the_licence_is_beside_the_table():
     assert "WordNet 3.0 Copyright 2006 by Princeton" in (DATA / "LICENSE.wordnet.txt").read_text()
 

@@ -1,10 +1,16 @@
-"""What class names mean: the nouns of WordNet, and how alike they are."""
+"""What class names mean: their synsets in WordNet, and how alike they are."""
 
 from typing import TYPE_CHECKING
 
 from incognita.registry import attach
 
 if TYPE_CHECKING:
+    from incognita.semantics.class_names import ClassSynset as ClassSynset
+    from incognita.semantics.class_names import SynsetMap as SynsetMap
+    from incognita.semantics.class_names import list_synset_maps as list_synset_maps
+    from incognita.semantics.class_names import load_overrides as load_overrides
+    from incognita.semantics.class_names import load_synset_map as load_synset_map
+    from incognita.semantics.class_names import map_classes as map_classes
     from incognita.semantics.similarity import class_distance as class_distance
     from incognita.semantics.similarity import lch_similarity as lch_similarity
     from incognita.semantics.similarity import nearest_classes as nearest_classes
@@ -17,6 +23,14 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        ".class_names": [
+            "ClassSynset",
+            "SynsetMap",
+            "list_synset_maps",
+            "load_overrides",
+            "load_synset_map",
+            "map_classes",
+        ],
         ".similarity": [
             "class_distance",
             "lch_similarity",

@@ -19,11 +19,11 @@ semantics and lexical selection, ACL 1994.
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from incognita.errors import InvalidDataError
+from incognita.errors import InvalidDataError, unknown_name
 from incognita.semantics.wordnet import WordNet, load_wordnet
 from incognita.shapes import Float, Int
 
@@ -128,6 +128,8 @@ def nearest_classes(
     >>> nearest_classes(["dog.n.01"], ["car.n.01", "wolf.n.01"], measure="path").places.tolist()
     [1]
     """
+    if measure not in get_args(Measure):
+        raise unknown_name("measure", measure, get_args(Measure))
     if not others:
         raise InvalidDataError("Expected classes to compare with, got an empty list. Name some.")
     values = getattr(similarities(classes, others), measure)
@@ -159,6 +161,8 @@ class _Meeting(NamedTuple):
 
 def _ancestors(synsets: Sequence[str], wordnet: WordNet) -> _Ancestors:
     """Collect all ancestors with their fewest links, one level above the other."""
+    if isinstance(synsets, str):
+        raise InvalidDataError(f"Expected a list of synsets, got {synsets!r}. Write [{synsets!r}].")
     reached = np.array([wordnet.row(synset) for synset in synsets], np.int64)
     queries = np.arange(reached.size)
     levels = []

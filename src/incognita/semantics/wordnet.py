@@ -10,7 +10,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -143,11 +143,11 @@ class WordNet:
 
     def meronyms(self, synset: str, kind: Meronym = "part") -> list[str]:
         """Return the parts, members or substances of a synset."""
-        return self._names(self._links[f"{kind}s"], synset)
+        return self._names(self._links[_relation(kind)], synset)
 
     def holonyms(self, synset: str, kind: Meronym = "part") -> list[str]:
         """Return what a synset is a part, a member or a substance of."""
-        return self._names(self._inverse_links[f"{kind}s"], synset)
+        return self._names(self._inverse_links[_relation(kind)], synset)
 
     def ancestors(self, synset: str) -> dict[str, int]:
         """Return a synset and all that it is a kind or an instance of, with the fewest steps.
@@ -272,6 +272,12 @@ class WordNet:
         for plural, *singulars in map(str.split, lines):
             plurals.setdefault(plural, []).extend(singulars)
         return plurals
+
+
+def _relation(kind: Meronym) -> str:
+    if kind not in get_args(Meronym):
+        raise unknown_name("kind of meronym", kind, get_args(Meronym))
+    return f"{kind}s"
 
 
 def _text(data: np.ndarray) -> str:

@@ -282,10 +282,10 @@ def _facts_of_set(built: BuiltSet, build: SaodBuild) -> dict[str, Any]:
 
 
 def _header(build: SaodBuild, out: Path) -> BenchmarkHeader | None:
-    """Return the benchmark with the paths of this build; None without known or unknown images."""
-    is_there = build.by_name.keys()
-    if TEST[build.use_case] not in is_there or not is_there & {*UNKNOWN_SETS}:
-        return None
+    """Return the benchmark with the paths of this build; None where it could not be run.
+
+    It needs test images, validation images to fit on, and unknown images.
+    """
     definition = find_definition(f"saod/{build.use_case}").definition
     content = definition.model_dump(exclude_unset=True)
     entries = [entry.model_dump(exclude_unset=True) for entry in definition.set]
@@ -296,6 +296,8 @@ def _header(build: SaodBuild, out: Path) -> BenchmarkHeader | None:
     }
     ordered = {key: metadata[key] for key in content if key in metadata}
     found = [entry for given in entries if (entry := _entry(given, build, out)) is not None]
+    if not {"validation", "test", "far"} <= {entry["role"] for entry in found}:
+        return None
     sources = {name: source.model_dump() for name, source in definition.sources.items()}
     return BenchmarkHeader(ordered, found, sources=sources)
 
