@@ -412,7 +412,7 @@ def load_class_list(name_or_path: str | Path, *, folder: Path | None = None) -> 
         folder: Where the file is, if its path is relative; by default the current folder.
 
     >>> load_class_list("openood-tin597").notes[0]
-    'openood-tin597: 483 of 800 classes are left, published: 597'
+    'openood-tin597: 480 of 800 classes are left, published: 597'
     """
     given = str(name_or_path)
     if given in list_synset_maps():

@@ -12,6 +12,7 @@ from incognita.cli import _terminal as terminal
 from incognita.cli.audit import audit_command
 from incognita.cli.build import build_app
 from incognita.cli.certify import certify_command
+from incognita.cli.confusions import confusions_command
 from incognita.cli.corrupt import corrupt_command
 from incognita.cli.data import data_app
 from incognita.cli.demo import demo_command
@@ -47,6 +48,7 @@ app.command("show")(show_command)
 app.command("list")(list_command)
 app.command("corrupt")(corrupt_command)
 app.command("audit")(audit_command)
+app.command("confusions")(confusions_command)
 app.add_typer(data_app, name="data")
 app.add_typer(build_app, name="build")
 app.add_typer(selfaware_app, name="selfaware")

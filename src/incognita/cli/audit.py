@@ -123,6 +123,7 @@ def audit_command(
     Example: incognita audit voc instances_val2017.json
     """
     from incognita.benchmarks import audit as auditing
+    from incognita.errors import InvalidDataError
 
     options = auditing.InputOptions(data, images, _set_classes(classes or []), allow_outside)
     settings = auditing.AuditSettings(
@@ -135,6 +136,8 @@ def audit_command(
     with progress_on_stderr(first="reading", log_steps=True) as (on_step, on_image):
         first = auditing.read_input(known, options)
         second = None if unknown is None else auditing.read_input(unknown, options)
+        if classes and not any(given.has_both for given in (first, second or first)):
+            raise InvalidDataError("Expected a benchmark for --classes, got none. Leave it out.")
         found = auditing.audit_inputs(first, second, settings, on_step=on_step, on_image=on_image)
         if model is not None:
             sets = auditing.audited_sets(first, second)

@@ -117,10 +117,23 @@ def make_self_aware(
     save_to = None if save_outputs is None else Path(save_outputs)
     log = ExtractionLog(settings or Settings(), log_store, on_progress, save_to)
     images = _detect_all(detector, benchmark, log)
-    rules = rules or SelfAwareSettings()
+    rules = rules or SelfAwareSettings(convention=convention)
     run = _judge(images, rules, convention, n_resamples, seed, on_step)
     run = _described(run, detector, benchmark, log)
-    return run if out is None else _save(run, images, benchmark, rules, Path(out), on_step)
+    if out is None:
+        return run
+    if on_step is not None:
+        on_step("studying the choices")
+    study = study_self_aware(
+        images.validation,
+        images.pseudo_unknown,
+        images.test,
+        rules,
+        convention=convention,
+        seed=seed,
+        on_step=on_step,
+    )
+    return _save(run._replace(study=study), images, benchmark, Path(out))
 
 
 def _detect_all(detector: Detector, benchmark: Benchmark, log: ExtractionLog) -> SelfAwareImages:
@@ -229,28 +242,18 @@ def _described(
 
 
 def _save(
-    run: SelfAwareRun,
-    images: SelfAwareImages,
-    benchmark: Benchmark,
-    rules: SelfAwareSettings,
-    folder: Path,
-    on_step: Callable[[str], None] | None,
+    run: SelfAwareRun, images: SelfAwareImages, benchmark: Benchmark, folder: Path
 ) -> SelfAwareRun:
-    """Save the rules first, then the study, and the report with what is said about pictures."""
+    """Save the rules, the study and pictures, and the report with what is said about these."""
+    assert run.study is not None
     folder.mkdir(parents=True, exist_ok=True)
     save_self_aware(run.fitted, folder / "rules.json")
-    run.report.save(folder / "report.json")
-    study = study_self_aware(
-        images.validation, images.pseudo_unknown, images.test, rules, on_step=on_step
-    )
-    study.save_folder(folder / "study")
-    draw_charts(study, folder / "study")
-    if on_step is not None:
-        on_step("drawing pictures")
+    run.study.save_folder(folder / "study")
+    draw_charts(run.study, folder / "study")
     notes = _draw(run.fitted, images, benchmark, folder / "pictures")
     report = replace(run.report, notes=(*run.report.notes, *notes))
     report.save(folder / "report.json")
-    return run._replace(report=report, study=study)
+    return run._replace(report=report)
 
 
 def _draw(
