@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from tests.oracles.overlaps import has_part, is_kind_of
+from tests.oracles.overlaps import all_kinds, all_parts
 
 from incognita.benchmarks.class_overlaps import (
     OVERLAPS,
@@ -88,36 +88,26 @@ def test_relations_are_mirrored():
     assert forth == back
 
 
+RECORDED = {"homo.n.02", "person.n.01", "houseplant.n.01", "pot_plant.n.01", "body.n.01"}
+
+
 def test_kinds_and_parts_follow_their_definitions():
-    names = [row.synset for row in load_synset_map("openimages").classes]
-    chosen = random.Random(0).sample(sorted(set(names)), 60)
-    recorded = {"homo.n.02", "person.n.01", "houseplant.n.01", "pot_plant.n.01", "body.n.01"}
-    n_kinds = n_parts = 0
-    for one in chosen:
-        for other in chosen:
-            touched = recorded & {one, other, *kinds_above(one), *parts_of(one)}
-            if one == other or touched:  # the oracle knows WordNet only
-                continue
-            is_kind = is_kind_of(one, other, upward)
-            is_part = has_part(one, other, upward, WORDNET.meronyms)
-            assert (other in kinds_above(one)) == is_kind, (one, other)
-            assert (other in parts_of(one)) == is_part, (one, other)
-            n_kinds, n_parts = n_kinds + is_kind, n_parts + is_part
-    assert n_kinds > 5
-
-
-@pytest.mark.parametrize(
-    ("whole", "part"),
-    [("bicycle.n.01", "wheel.n.01"), ("car.n.01", "seat_belt.n.01"), ("chair.n.01", "leg.n.03")],
-)
-def test_parts_are_found_as_the_slow_definition_finds_them(whole, part):
-    assert part in parts_of(whole)
-    assert has_part(whole, part, upward, WORDNET.meronyms)
+    synsets = sorted({row.synset for row in load_synset_map("openimages").classes})
+    n_compared = n_with_parts = 0
+    for synset in random.Random(0).sample(synsets, 60):
+        kinds, parts = all_kinds(synset, upward), all_parts(synset, upward, WORDNET.meronyms)
+        if RECORDED & {synset, *kinds, *parts}:  # the oracle knows WordNet only
+            continue
+        assert set(kinds_above(synset)) == kinds, synset
+        assert set(parts_of(synset)) - {synset} == parts - {synset}, synset
+        n_compared, n_with_parts = n_compared + 1, n_with_parts + bool(parts)
+    assert n_compared > 40
+    assert n_with_parts > 10
 
 
 def test_a_ship_has_no_bed():
     assert "bed.n.01" not in parts_of("ship.n.01")
-    assert not has_part("ship.n.01", "bed.n.01", upward, WORDNET.meronyms)
+    assert "wheel.n.01" in parts_of("bicycle.n.01")
 
 
 def test_recorded_senses_are_taken_from_a_map_that_fits():
@@ -247,13 +237,12 @@ def test_tin_597_by_its_published_rule():
     """No class that is left is a kind of a class of CIFAR, by the slow definition."""
     found = load_class_list("openood-tin597")
     imagenet = load_synset_map("imagenet1k")
-    cifar = [synset for name in ("cifar10", "cifar100") for synset in load_synset_map(name).synsets]
+    cifar = {*load_synset_map("cifar10").synsets, *load_synset_map("cifar100").synsets}
     tiny = {WORDNET.name(wnid) for wnid in load_class_list("tiny-imagenet").classes}
     left = [
         row.name
         for row in imagenet.classes
-        if row.synset not in tiny
-        and not any(row.synset == k or is_kind_of(row.synset, k, upward) for k in cifar)
+        if row.synset not in tiny and not cifar & {row.synset, *all_kinds(row.synset, upward)}
     ]
     plain_names = set(load_synset_map("cifar100").names)
     left = [name for name in left if name.replace(" ", "_") not in plain_names]

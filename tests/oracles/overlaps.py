@@ -7,14 +7,16 @@ from PIL import Image
 Links = Callable[[str], list[str]]
 
 
-def is_kind_of(synset: str, other: str, hypernyms: Links) -> bool:
-    """Climb from a synset, one link at a time, until the other is met."""
-    return any(above == other or is_kind_of(above, other, hypernyms) for above in hypernyms(synset))
+def all_kinds(synset: str, hypernyms: Links) -> set[str]:
+    """Climb from a synset, one link at a time, and collect what is met."""
+    found = set()
+    for above in hypernyms(synset):
+        found |= {above} | all_kinds(above, hypernyms)
+    return found
 
 
-def has_part(whole: str, part: str, hypernyms: Links, meronyms: Links) -> bool:
-    """Look for a part two links above the whole, then in its parts one link above each."""
-    seen: set[str] = set()
+def all_parts(whole: str, hypernyms: Links, meronyms: Links) -> set[str]:
+    """Collect the parts of what is up to two links above, then one link above each part."""
 
     def parts(synset: str, n_links: int) -> set[str]:
         found = set(meronyms(synset))
@@ -22,12 +24,11 @@ def has_part(whole: str, part: str, hypernyms: Links, meronyms: Links) -> bool:
             found |= parts(above, n_links - 1)
         return found
 
-    def search(synsets: set[str]) -> bool:
-        new = synsets - seen
-        seen.update(new)
-        return part in synsets or any(search(parts(synset, 1)) for synset in new)
-
-    return search(parts(whole, 2))
+    found, new = set(), parts(whole, 2)
+    while new:
+        found |= new
+        new = set().union(*(parts(synset, 1) for synset in new)) - found
+    return found
 
 
 def dhash(image: Image.Image) -> str:

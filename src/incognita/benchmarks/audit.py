@@ -600,8 +600,8 @@ def audit_inputs(
         tuple(_reused(findings)),
         tuple(repeats),
         tuple(must_be_apart(roles[row.first], roles[row.second]) for row in repeats),
-        tuple(problem for each in hashes for problem in each.unreadable),
-        sum(len(each.image_ids) for each in hashes) if settings.with_images else None,
+        tuple(problem for hashed in hashes for problem in hashed.unreadable),
+        sum(len(hashed.image_ids) for hashed in hashes) if settings.with_images else None,
         notes=(*known.notes, *(() if unknown is None else unknown.notes)),
     )
 

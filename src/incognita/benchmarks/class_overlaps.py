@@ -276,10 +276,11 @@ class _KnownIndex:
 @cache
 def kinds_above(synset: str) -> dict[str, int]:
     """Return all that a synset is a kind of, without itself, with the fewest links."""
+    wordnet = load_wordnet()
     found: dict[str, int] = {}
-    for above, n_links in load_wordnet().ancestors(synset).items():
+    for above, n_links in wordnet.ancestors(synset).items():
         found.setdefault(_same(above), n_links)
-    found.pop(_same(synset), None)
+    del found[_same(wordnet.name(synset))]
     return found
 
 
@@ -292,6 +293,7 @@ def parts_of(synset: str) -> dict[str, int]:
     farther above says little about pictures: a ship has a funnel, a kind of chimney, which is part
     of a fireplace, whose hearth may stand for a dwelling.
     """
+    synset = load_wordnet().name(synset)
     links = {synset: 0, **dict.fromkeys(_recorded("same").get(_same(synset), ()), 0)}
     queue = list(links)
     for whole in queue:  # the list grows on the way
