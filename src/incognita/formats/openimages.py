@@ -118,8 +118,8 @@ def _record(
 def box_in_pixels(edges: Sequence[float], size: Size) -> dict[str, Any]:
     """Return the bbox and the area of a box from its left, right, upper and lower edge.
 
-    >>> box_in_pixels((0.25, 0.75, 0, 1), Size(100, 50))
-    {'bbox': [25.0, 0, 50.0, 50], 'area': 2500.0}
+    >>> box_in_pixels((0.25, 0.75, 0.0, 1.0), Size(100, 50))
+    {'bbox': [25.0, 0.0, 50.0, 50.0], 'area': 2500.0}
     """
     left, right, top, bottom = edges
     width, height = (right - left) * size.width, (bottom - top) * size.height

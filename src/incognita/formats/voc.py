@@ -146,7 +146,7 @@ def _object(where: str, node: Element) -> dict[str, Any]:
     return {"name": name, "bbox": box, "difficult": int(stated)}
 
 
-def _number(where: str, node: Element, edge: str) -> float:
+def _number(where: str, node: Element, edge: str) -> int | float:
     text = (node.findtext(f"bndbox/{edge}") or "").strip()
     try:
         value = float(text)

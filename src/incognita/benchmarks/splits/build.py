@@ -49,7 +49,7 @@ from incognita.benchmarks.splits.write import (
 )
 from incognita.errors import MissingDataError
 from incognita.files import opened
-from incognita.formats import load_bdd, load_voc, load_yolo
+from incognita.formats.bdd import load_bdd
 from incognita.formats.coco_dataset import is_in_fold
 from incognita.formats.coco_records import Annotations, load_annotations
 from incognita.formats.openimages import (
@@ -58,6 +58,8 @@ from incognita.formats.openimages import (
     sizes_from_csv,
     sizes_from_images,
 )
+from incognita.formats.voc import load_voc
+from incognita.formats.yolo import load_yolo
 
 OnStep = Callable[[str], None]
 CLASS_NAMES = ("class-descriptions-boxable.csv", "oidv7-class-descriptions-boxable.csv")

@@ -16,7 +16,13 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from incognita.benchmarks.splits.saod_sets import BuiltSet, ClassNames, OnStep, class_of_name
+from incognita.benchmarks.splits.saod_sets import (
+    BuiltSet,
+    ClassNames,
+    OnStep,
+    Outcomes,
+    class_of_name,
+)
 from incognita.benchmarks.splits.write import (
     BENCHMARK,
     MANIFEST,
@@ -273,7 +279,7 @@ def load_open_set_tables(path: Path = VOC_COCO) -> OpenSetTables:
     return check_table(OpenSetTables, load_toml(path, "file of tables"), path.name)
 
 
-class Source(NamedTuple):
+class ImageSource(NamedTuple):
     """Annotations whose ids are names of files, the folder of their images, and the file."""
 
     annotations: Annotations
@@ -287,7 +293,7 @@ def load_source(
     *,
     images: Path | None = None,
     only: Collection[str] | None = None,
-) -> Source:
+) -> ImageSource:
     """Load annotations of VOC (a folder) or COCO (a file) with the classes of tables.
 
     The id of an image is the name of its file without the suffix, as lists of images have it.
@@ -303,12 +309,12 @@ def load_source(
         wanted = None if only is None else sorted(there & {*only})
         found = load_voc(path, only=wanted)
         given = InputFile("voc", f"{path.name}/Annotations", _hash_of_files(path, found.images))
-        return Source(_with_classes(found, tables, path), path.absolute(), given)
+        return ImageSource(_with_classes(found, tables, path), path.absolute(), given)
     found = load_annotations(path)
     named = _with_classes(found, tables, path)
     if only is not None:
         named = part_of(named, (k for k in named.images if k in only))
-    return Source(named, images or _images_of(path), InputFile.at("coco", path))
+    return ImageSource(named, images or _images_of(path), InputFile.at("coco", path))
 
 
 def _hash_of_files(folder: Path, ids: Iterable[ImageId]) -> str:
@@ -368,7 +374,9 @@ def _categories(
     ]
 
 
-def join_sources(name: str, sources: Sequence[Source], **facts: Any) -> BuiltSet:
+def join_sources(
+    name: str, sources: Sequence[ImageSource], outcomes: Outcomes | None = None
+) -> BuiltSet:
     """Join sources to one set; names of files begin at the folder that all images share."""
     root = Path(os.path.commonpath([source.images.absolute() for source in sources]))
     images: dict[ImageId, Record] = {}
@@ -389,7 +397,7 @@ def join_sources(name: str, sources: Sequence[Source], **facts: Any) -> BuiltSet
     categories = _joined_categories([source.annotations.categories for source in sources])
     joined = Annotations(named, images, objects, categories, passed_on)
     inputs = [source.input for source in sources]
-    return BuiltSet(name, joined, root, inputs, facts.pop("outcomes", {}), **facts)
+    return BuiltSet(name, joined, root, inputs, outcomes or {})
 
 
 def _joined_categories(given: Sequence[Sequence[Record]]) -> list[Record]:
@@ -433,8 +441,8 @@ def build_voc_coco(
     sets = [join_sources("train", trains)] if trains else []
     sets += [
         join_sources("test", tests),
-        join_sources("unknown", [unknown], outcomes=files),
-        join_sources("all", [*tests, admitted], outcomes=files),
+        join_sources("unknown", [unknown], files),
+        join_sources("all", [*tests, admitted], files),
     ]
     counts = {built.name: built.n_images for built in sets} | {"coco": n_coco}
     tallies = [Tally(f"images of {k}", n, tables.expected.get(k)) for k, n in counts.items()]
@@ -459,10 +467,10 @@ def _class_tallies(tables: OpenSetTables, n_known: int) -> list[Tally]:
 
 def _load_voc_parts(
     paths: Sequence[Path], tables: OpenSetTables, on_step: OnStep
-) -> tuple[list[Source], list[Source], list[str]]:
+) -> tuple[list[ImageSource], list[ImageSource], list[str]]:
     """Load test and training images of VOC, and note what has no list."""
-    tests: list[Source] = []
-    trains: list[Source] = []
+    tests: list[ImageSource] = []
+    trains: list[ImageSource] = []
     notes = []
     for path in paths:
         on_step(f"reading {path.name}")
@@ -484,7 +492,7 @@ def _load_voc_parts(
     return tests, trains, notes
 
 
-def _listed_source(folder: Path, listed: Path, tables: OpenSetTables) -> Source:
+def _listed_source(folder: Path, listed: Path, tables: OpenSetTables) -> ImageSource:
     ids = load_voc_list(listed)
     _refuse_repeats(listed, ids)
     found = load_voc(folder, only=ids)
@@ -493,7 +501,7 @@ def _listed_source(folder: Path, listed: Path, tables: OpenSetTables) -> Source:
     given = InputFile(f"voc {listed.stem}", f"{folder.name}/Annotations of {listed.name}", digest)
     named = _with_classes(found, tables, folder)
     own = Annotations(name, named.images, named.objects, named.categories)
-    return Source(own, folder.absolute(), given)
+    return ImageSource(own, folder.absolute(), given)
 
 
 def _sort_coco(
@@ -545,9 +553,9 @@ def build_from_list(
         on_step: Called with the name of each step.
     """
     classes = _known_classes(tables, n_known)
-    lists = {"all": ImageList.at(listed)}
+    lists = {"all": ListedImages.at(listed)}
     if train is not None:
-        lists["train"] = ImageList.at(train)
+        lists["train"] = ListedImages.at(train)
     if repeats == "refuse":
         for given in lists.values():
             _refuse_repeats(given.path, given.ids)
@@ -574,18 +582,18 @@ def build_from_list(
         tables.paper, classes, sets, tallies, {"list": listed.name, "repeats": repeats},
         problems=[k for given in lists.values() for k in given.problems(there.annotations)],
         notes=[k for given in lists.values() for k in given.notes(repeats)],
-        remarks=tables.remarks, is_runnable=repeats != "owod",
+        is_runnable=repeats != "owod",
     )  # fmt: skip
 
 
-class ImageList(NamedTuple):
+class ListedImages(NamedTuple):
     """A list of image ids and its file."""
 
     path: Path
     ids: Sequence[str]
 
     @classmethod
-    def at(cls, path: Path) -> "ImageList":
+    def at(cls, path: Path) -> "ListedImages":
         """Load a list."""
         return cls(path, load_voc_list(path))
 
@@ -639,7 +647,7 @@ def _folder_of(path: Path, coco_images: Path | None) -> Path | None:
     return named if named.is_dir() else coco_images
 
 
-def _chosen_set(name: str, listed: ImageList, there: BuiltSet, repeats: Repeats) -> BuiltSet:
+def _chosen_set(name: str, listed: ListedImages, there: BuiltSet, repeats: Repeats) -> BuiltSet:
     """Return the images of a list, as far as they are there; copies are called id#2, id#3."""
     given = there.annotations
     seen = Counter[str]()

@@ -92,7 +92,8 @@ class SuperclassRules(_Table):
         share_known: The share of the classes of a super-class that may be known.
         rounding: Of the number of these classes: `up`, `down` or `nearest` (a half is up).
         smallest_known: How many objects a known class has at least.
-        same_place_iou: Two boxes of this IoU are at one place; None keeps all boxes.
+        doubles: Whether boxes at the place of a related one are dropped: `drop` or `keep`.
+        same_place_iou: Two boxes of this IoU are at one place.
         scenario: Whether unknown objects are absent from training images, or not labelled there.
         shares: Of training, validation and test images.
         published: Numbers to compare with.
@@ -113,7 +114,8 @@ class SuperclassRules(_Table):
     share_known: Share = 0.5
     rounding: Literal["up", "down", "nearest"] = "up"
     smallest_known: PositiveInt = 60
-    same_place_iou: Annotated[float, Field(gt=0, le=1)] | None = 0.9
+    doubles: Literal["drop", "keep"] = "drop"
+    same_place_iou: Annotated[float, Field(gt=0, le=1)] = 0.9
     scenario: Literal["unseen", "unlabeled"] = "unseen"
     shares: Shares = Shares()
     published: Mapping[str, PositiveInt] = {}
@@ -262,7 +264,7 @@ def split_by_superclass(columns: BoxColumns, tree: ClassTree) -> SuperclassSplit
         _refuse_outside(columns, tree, rows[is_outside])
         rows = rows[~is_outside]
         dropped["outside of all super-classes"] = int(is_outside.sum())
-    if tree.rules.same_place_iou is not None:
+    if tree.rules.doubles == "drop":
         is_double = find_doubles(columns, tree, rows, tree.rules.same_place_iou)
         rows = rows[~is_double]
         dropped["at the place of a related one"] = int(is_double.sum())
