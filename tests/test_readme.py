@@ -20,6 +20,7 @@ from incognita.benchmarks.definition_files import parse_definition
 from incognita.benchmarks.load import load_benchmark
 from incognita.benchmarks.splits.build import build_from_annotations
 from incognita.benchmarks.splits.rules import load_rules
+from incognita.benchmarks.splits.superclasses import load_superclass_rules
 from incognita.cli.app import app
 from incognita.evaluation.certify import certify
 from incognita.formats.class_roles import load_class_map
@@ -264,7 +265,8 @@ def test_every_option_in_the_tables_exists():
     described = set(re.findall(r"`(--[a-z-]+)", EVERYTHING))
     helps = [help_of([command]) for command in ("certify", "run", "corrupt")]
     helps += [help_of(["selfaware", command]) for command in ("fit", "apply", "evaluate", "study")]
-    helps += [help_of(["build", "saod-gen"])]
+    built = ("saod-gen", "splits", "voc-coco", "image-list", "openimages")
+    helps += [help_of(["build", command]) for command in built]
     assert described
     assert {option for option in described if not any(option in text for text in helps)} == set()
 
@@ -318,7 +320,7 @@ def test_no_table_is_printed_without_its_command():
 def test_every_toml_block_is_tested_below():
     known = (
         "mine/signs", 'mine/street"', "mine/street-splits", "[superclasses]", "cifar10-c",
-        "severity 5", "veterinarians_office",
+        "severity 5", "veterinarians_office", "mine/kitchens",
     )  # fmt: skip
     assert len(blocks("toml")) == len(known)
     for word in known:
@@ -390,6 +392,15 @@ def test_the_rules_of_splits_assign_images(tmp_path):
     splits = build_from_annotations(rules, tmp_path / "my_annotations.json").splits
     assert splits.counts == {"near": 2, "far": 2, "farther": 1}
     assert [named[image.image_id] for image in splits.known_images()] == ["car", "person"]
+
+
+def test_the_rules_of_superclasses_are_valid(tmp_path):
+    path = tmp_path / "kitchens.toml"
+    path.write_text(toml_with("mine/kitchens"))
+    rules = load_superclass_rules(path)
+    classes = (files("incognita.semantics") / "maps" / "openimages.txt").read_text().splitlines()
+    named = [*rules.contains, *rules.excludes, *rules.removed, *rules.superclasses["Lights"]]
+    assert {*named} <= {*classes}
 
 
 def test_the_class_map_is_valid(tmp_path):

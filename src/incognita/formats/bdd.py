@@ -52,10 +52,15 @@ def read_frames(
         records = Records(path, "frame", batch.records, batch.first)
         for index, name in enumerate(records.texts("name")):
             row = records.rows[index]
-            stated = row.get("attributes") or {}
+            stated, held = row.get("attributes") or {}, row.get("labels") or []
+            if not isinstance(stated, dict) or not isinstance(held, list):
+                raise records.refuse(
+                    index, "has attributes or labels that are not an object and a list; get the "
+                    "labels det_20.",
+                )  # fmt: skip
             attributes = {key: str(stated.get(key, "undefined")) for key in ATTRIBUTES}
-            boxes = [k for k in row.get("labels") or () if _is_box(k)]
-            labels = [_read_label(records, index, k, listed, advice) for k in boxes]
+            boxes = [label for label in held if _is_box(label)]
+            labels = [_read_label(records, index, label, listed, advice) for label in boxes]
             yield Frame(name, attributes, labels)
 
 
