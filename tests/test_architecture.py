@@ -40,6 +40,7 @@ SINGLE_IMPORTER = {
     "incognita.benchmarks.terra.rendering",
     "incognita.cli.app",
     "incognita.cli.build",
+    "incognita.cli.confusions",
     "incognita.cli.corrupt",
     "incognita.cli.data",
     "incognita.cli.demo",

@@ -19,6 +19,7 @@ import incognita
 from incognita.benchmarks.definition_files import parse_definition
 from incognita.benchmarks.load import load_benchmark
 from incognita.benchmarks.splits.build import build_from_annotations
+from incognita.benchmarks.splits.facets import load_levels
 from incognita.benchmarks.splits.rules import load_rules
 from incognita.benchmarks.splits.superclasses import load_superclass_rules
 from incognita.cli.app import app
@@ -265,7 +266,7 @@ def test_every_option_in_the_tables_exists():
     described = set(re.findall(r"`(--[a-z-]+)", EVERYTHING))
     helps = [help_of([command]) for command in ("certify", "run", "corrupt")]
     helps += [help_of(["selfaware", command]) for command in ("fit", "apply", "evaluate", "study")]
-    built = ("saod-gen", "splits", "voc-coco", "image-list", "openimages")
+    built = ("saod-gen", "facets", "splits", "voc-coco", "image-list", "openimages")
     helps += [help_of(["build", command]) for command in built]
     assert described
     assert {option for option in described if not any(option in text for text in helps)} == set()
@@ -320,7 +321,7 @@ def test_no_table_is_printed_without_its_command():
 def test_every_toml_block_is_tested_below():
     known = (
         "mine/signs", 'mine/street"', "mine/street-splits", "[superclasses]", "cifar10-c",
-        "severity 5", "veterinarians_office", "mine/kitchens",
+        "severity 5", "veterinarians_office", "mine/kitchens", "[sun397]",
     )  # fmt: skip
     assert len(blocks("toml")) == len(known)
     for word in known:
@@ -339,6 +340,11 @@ def test_the_overrides_of_the_page_are_valid():
     overrides = tomllib.loads(toml_with("veterinarians_office"))
     mapped = map_classes(list(overrides), overrides=overrides)
     assert mapped.synsets == ["crane.n.05", "church.n.02", "office.n.01"]
+
+
+def test_levels_of_the_page_are_valid(tmp_path):
+    (tmp_path / "levels.toml").write_text(toml_with("[sun397]"))
+    assert load_levels(tmp_path / "levels.toml")["sun397"]["abbey"] == 0
 
 
 def test_corrupted_sets_of_the_pages_are_valid():

@@ -63,8 +63,8 @@ def test_the_benchmarks_of_each_family_ship():
         "openood/imagenet200-full-spectrum",
     ]  # fmt: skip
     assert list_benchmarks("terra/*") == [
-        "terra/detection", "terra/far", "terra/farther", "terra/full-spectrum", "terra/near",
-        "terra/self-aware", "terra/standard",
+        "terra/detection", "terra/facets", "terra/far", "terra/farther", "terra/full-spectrum",
+        "terra/near", "terra/self-aware", "terra/standard",
     ]  # fmt: skip
 
 

@@ -26,6 +26,7 @@ def test_benchmarks_are_listed_with_their_titles(run):
 
 def test_a_pattern_chooses(run):
     assert names_of(run("benchmarks", "terra/[fs]*").stdout) == [
+        "terra/facets",
         "terra/far",
         "terra/farther",
         "terra/full-spectrum",

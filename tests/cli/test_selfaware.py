@@ -94,12 +94,13 @@ def test_evaluate_from_files_is_evaluate_in_memory(folder) -> None:
         "evaluate", "rules.json", "--truth", "test.json", "--detections", "test-dets.json",
         "--shifted", "1=c1-dets.json", "--shifted", "5=c5-dets.json", "--free", "5",
         "--unknown", "other=other.json,other-dets.json", "--resamples", "0", "--json",
-        "--out", "report.csv",
+        "--validation", "val.json,val-dets.json", "--out", "report.csv",
     )  # fmt: skip
-    sets = {name: AnnotatedSet(*to_containers(SCENES[name])) for name in ("test", "c1", "c5")}
+    names = ("test", "c1", "c5", "val")
+    sets = {name: AnnotatedSet(*to_containers(SCENES[name])) for name in names}
     shifted = {"1": sets["c1"], "5": sets["c5"]}
     unknown = {"other": to_containers(SCENES["other"])[0]}
-    test = SelfAwareTest(sets["test"], shifted, frozenset({"5"}), unknown)
+    test = SelfAwareTest(sets["test"], shifted, frozenset({"5"}), unknown, sets["val"])
     expected = evaluate_self_aware(in_memory(), test, n_resamples=0)
     measured = {(r["split"], r["metric"]): r["value"] for r in json.loads(printed)["results"]}
     assert len(measured) == len(expected.results)

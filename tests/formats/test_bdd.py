@@ -43,7 +43,7 @@ def test_frames_become_images_and_labels_objects(tmp_path):
         ([{"name": "a", "labels": [{"category": "car"}]}], "frame 0 has a label without a box2d"),
         ([{"name": "a", "labels": [{"category": "", "box2d": BOX}]}],
          "frame 0 has a label of the category ''; get the labels det_20"),
-        ([{"name": "a", "labels": True}], "frame 0 has attributes or labels that are not an object"),
+        ([{"name": "a", "labels": True}], "frame 0 has attributes or labels that are not"),
         ([{"name": "a"}, {"name": "a"}], "has two frames called 'a'; keep one."),
         ([{"name": "a", "labels": [{"category": "car", "box2d": {**BOX, "x2": 1}}]}],
          "frame 'a' has a box whose second corner is before its first"),

@@ -151,7 +151,8 @@ def test_an_unknown_class_or_data_set_gets_a_suggestion():
 
 SIZES = {
     "cifar10": 10, "cifar100": 100, "coco": 80, "imagenet1k": 1000, "objects365": 365,
-    "openimages": 601, "places365": 365, "sun397": 397, "voc": 20,
+    "openimages": 601, "places365": 365, "sun397": 397, "terra": 43,
+    "voc": 20,
 }  # fmt: skip
 
 

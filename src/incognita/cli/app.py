@@ -11,6 +11,7 @@ from incognita._version import __version__
 from incognita.cli import _terminal as terminal
 from incognita.cli.build import build_app
 from incognita.cli.certify import certify_command
+from incognita.cli.confusions import confusions_command
 from incognita.cli.corrupt import corrupt_command
 from incognita.cli.data import data_app
 from incognita.cli.demo import demo_command
@@ -45,6 +46,7 @@ app.command("run")(run_command)
 app.command("show")(show_command)
 app.command("list")(list_command)
 app.command("corrupt")(corrupt_command)
+app.command("confusions")(confusions_command)
 app.add_typer(data_app, name="data")
 app.add_typer(build_app, name="build")
 app.add_typer(selfaware_app, name="selfaware")

@@ -750,3 +750,88 @@ def _table(builds: "Sequence[SplitBuild]") -> "Table":
         name = f"{build.source} removed".strip()
         table.add_row(Text(name, style="dim"), "", Text(f"{splits.n_removed:,}", style="dim"))
     return table
+
+
+FacetsVariant = Annotated[
+    str, typer.Option("--variant", help="wordnet, inter, baseline, or levels (with --levels).")
+]
+Distance = Annotated[
+    float, typer.Option(help="Largest distance of an accepted class: 0.40, 0.45 or 0.50.")
+]
+FacetsSenses = Annotated[
+    str, typer.Option("--senses", help="first, as published codes take them, or recorded.")
+]
+Levels = Annotated[
+    Path | None, typer.Option(help="TOML file with a level of each class of SUN397 and ImageNet.")
+]
+Limit = Annotated[str, typer.Option(help="T1 accepts levels 0 and 1 of SUN397, T2 also level 2.")]
+DataFolder = Annotated[Path, typer.Option(help="The folder that holds all images.")]
+BelowData = Annotated[
+    Path, typer.Option(help="Folder below the data folder, for lists and benchmark.")
+]
+FacetsSeed = Annotated[int, typer.Option("--seed", min=0, help="Of the images that are drawn.")]
+
+
+@build_app.command("facets")
+def facets_command(
+    data: DataFolder,
+    out: BelowData,
+    variant: FacetsVariant = "wordnet",
+    distance: Distance = 0.4,
+    senses: FacetsSenses = "first",
+    levels: Levels = None,
+    limit: Limit = "T1",
+    seed: FacetsSeed = 0,
+    places: Annotated[
+        str, typer.Option(help="Validation images of Places365.")
+    ] = "places365/val_256",
+    places_list: Annotated[
+        str, typer.Option(help="places365_val.txt.")
+    ] = "places365/places365_val.txt",
+    imagenet: Annotated[str, typer.Option(help="Training images by wnid.")] = "imagenet/train",
+    imagenet_val: Annotated[str, typer.Option(help="Validation images by wnid.")] = "imagenet/val",
+    sun: Annotated[str, typer.Option(help="SUN397.")] = "sun397",
+    svhn: Annotated[str, typer.Option(help="SVHN, with folders train and test.")] = "svhn",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest.")] = False,
+) -> None:
+    """Build FACETS: images of ImageNet and SUN397, known or unknown by the meaning of their class.
+
+    Folders are below the data folder. The numbers of images and classes are compared with the
+    published ones.
+
+    Example: incognita build facets --data /data --out /data/facets/t40 --distance 0.40
+    """
+    from incognita._version import __version__
+    from incognita.benchmarks.splits.facets import (
+        FacetsFolders,
+        FacetsSettings,
+        build_facets,
+        save_facets,
+    )
+
+    settings = FacetsSettings(variant, distance, senses, levels, limit, seed)  # type: ignore[arg-type]
+    folders = FacetsFolders(data, places, places_list, imagenet, imagenet_val, sun, svhn)
+    with progress_on_stderr(first="listing", log_steps=True) as (on_step, _):
+        build = build_facets(folders, settings, on_step=on_step)
+        on_step("writing")
+        save_facets(build, folders, out, version=__version__)
+    if as_json:
+        sys.stdout.write((out / "manifest.json").read_text(encoding="utf-8"))
+        return
+    _print_table(f"FACETS, {settings.title}", build.comparison())
+    sys.stdout.write(f"incognita run {out / 'benchmark.toml'} --data {data} --model …\n")
+
+
+def _print_table(title: str, rows: "Sequence[dict[str, Any]]") -> None:
+    from rich import box
+    from rich.table import Table
+
+    from incognita.results.export import stdout_console
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", title=title, title_justify="left")
+    for name in rows[0]:
+        table.add_column(name, justify="left" if name == "set" else "right")
+    for row in rows:
+        cells = (f"{v:,}" if isinstance(v, int) else v or "" for v in row.values())
+        table.add_row(*cells)
+    stdout_console().print(table)

@@ -14,6 +14,8 @@ from incognita.cli.certify import Out as ReportOut
 if TYPE_CHECKING:
     from incognita.containers.boxes import Detections
     from incognita.decisions import SelfAware, SelfAwareOutput
+    from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest
+    from incognita.formats.coco_annotations import CocoTruth
 
 SHOWN = 10  # images that are missing or unreadable
 
@@ -64,6 +66,10 @@ Free = Annotated[
 Unknown = Annotated[
     list[str] | None,
     typer.Option(help="NAME=images.json,dets.json, images without known objects; repeat."),
+]
+ValidationFiles = Annotated[
+    str | None,
+    typer.Option(help="images.json,dets.json of the images the rules were fitted on, for AP."),
 ]
 Images = Annotated[Path, typer.Option(help="The folder of the annotated images.")]
 OutFolder = Annotated[Path, typer.Option(help="A new folder for the painted images.")]
@@ -222,7 +228,9 @@ def evaluate_command(
     shifted: Shifted = None,
     free: Free = None,
     unknown: Unknown = None,
+    validation: ValidationFiles = None,
     known: Known = None,
+    sidecars: Sidecars = False,
     convention: Convention = "paper",
     resamples: Resamples = 200,
     seed: Seed = 0,
@@ -235,33 +243,31 @@ def evaluate_command(
     --shifted 1=c1.json --shifted 3=c3.json --shifted 5=c5.json --free 5
     --unknown svhn=svhn.json,svhn-dets.json
     """
+    from dataclasses import replace
+
     from incognita.decisions import load_self_aware
-    from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest, evaluate_self_aware
+    from incognita.evaluation.self_aware import evaluate_self_aware
     from incognita.formats.coco_annotations import load_truth
-    from incognita.formats.coco_results import load_detections
     from incognita.results.export import as_json_text
 
     changed_files = _named_paths("--shifted", shifted or [], 1)
     unknown_files = _named_paths("--unknown", unknown or [], 2)
-    named = [path for paths in (*changed_files.values(), *unknown_files.values()) for path in paths]
+    validated = _named_paths("--validation", [f"validation={validation}"] if validation else [], 2)
+    files = (*changed_files.values(), *unknown_files.values(), *validated.values())
+    named = [path for paths in files for path in paths]
     refuse_overwriting(out, rules, truth, detections, *named)
     fitted = load_self_aware(rules)
     with progress_on_stderr(first="reading", log_steps=True) as (on_step, _):
-        annotated = load_truth(truth, known=names_in(known) or fitted.known_names)
-        changed = {
-            name: AnnotatedSet(load_detections(path, annotated), annotated.boxes)
-            for name, (path,) in changed_files.items()
-        }
-        others = {
-            name: load_detections(found, annotated.for_images_of(images))
-            for name, (images, found) in unknown_files.items()
-        }
-        test = SelfAwareTest(
-            AnnotatedSet(load_detections(detections, annotated), annotated.boxes),
-            changed,
-            frozenset(free or ()),
-            others,
+        names = names_in(known) or fitted.known_names
+        annotated = load_truth(truth, known=names)
+        checked = [
+            _annotated(load_truth(images, known=names), found, sidecars=sidecars)
+            for images, found in validated.values()
+        ]
+        test = _load_test(
+            annotated, detections, changed_files, unknown_files, free, sidecars=sidecars
         )
+        test = replace(test, validation=checked[0] if checked else None)
         on_step("measuring")
         report = evaluate_self_aware(
             fitted, test, convention=convention, n_resamples=resamples, seed=seed
@@ -299,11 +305,9 @@ def study_command(
     --shifted 5=c5.json --free 5 --unknown svhn=svhn.json,svhn-dets.json --out study
     """
     from dataclasses import replace
-    from functools import partial
 
     from incognita.decisions import SelfAwareSettings
     from incognita.evaluation.gallery import draw_charts
-    from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest
     from incognita.evaluation.self_aware_study import study_self_aware
     from incognita.formats.coco_annotations import load_truth
     from incognita.results.export import as_json_text
@@ -315,26 +319,16 @@ def study_command(
         path for paths in (*changed_files.values(), *unknown_files.values()) for path in paths
     ]
     refuse_overwriting(out / "study.json", *files)
-    load = partial(_load_with_sidecar, has_sidecar=sidecars)
     with progress_on_stderr(first="reading", log_steps=True) as (on_step, _):
         validated = load_truth(validation_truth, known=names_in(known))
         names = validated.boxes.classes.known_names
         annotated = load_truth(truth, known=names)
-        test = SelfAwareTest(
-            AnnotatedSet(load(detections, annotated), annotated.boxes),
-            {
-                name: AnnotatedSet(load(path, annotated), annotated.boxes)
-                for name, (path,) in changed_files.items()
-            },
-            frozenset(free or ()),
-            {
-                name: load(found, annotated.for_images_of(images))
-                for name, (images, found) in unknown_files.items()
-            },
+        test = _load_test(
+            annotated, detections, changed_files, unknown_files, free, sidecars=sidecars
         )
         study = study_self_aware(
-            AnnotatedSet(load(validation_detections, validated), validated.boxes),
-            load(pseudo_unknown, validated),
+            _annotated(validated, validation_detections, sidecars=sidecars),
+            _annotated(validated, pseudo_unknown, sidecars=sidecars).detections,
             test,
             SelfAwareSettings(
                 uncertainty=uncertainty,
@@ -354,11 +348,34 @@ def study_command(
     sys.stdout.write(as_json_text(study) if as_json else f"{study}Tables: {out}\n")
 
 
-def _load_with_sidecar(path: Path, annotated: Any, *, has_sidecar: bool) -> "Detections":
+def _load_test(
+    annotated: "CocoTruth",
+    detections: Path,
+    shifted: dict[str, list[Path]],
+    unknown: dict[str, list[Path]],
+    free: list[str] | None,
+    *,
+    sidecars: bool,
+) -> "SelfAwareTest":
+    from incognita.evaluation.self_aware import SelfAwareTest
+
+    return SelfAwareTest(
+        _annotated(annotated, detections, sidecars=sidecars),
+        {name: _annotated(annotated, path, sidecars=sidecars) for name, (path,) in shifted.items()},
+        frozenset(free or ()),
+        {
+            name: _annotated(annotated.for_images_of(images), found, sidecars=sidecars).detections
+            for name, (images, found) in unknown.items()
+        },
+    )
+
+
+def _annotated(truth: "CocoTruth", path: Path, *, sidecars: bool) -> "AnnotatedSet":
+    from incognita.evaluation.self_aware import AnnotatedSet
     from incognita.formats.coco_results import load_detections
 
-    sidecar = path.with_suffix(".safetensors") if has_sidecar else None
-    return load_detections(path, annotated, sidecar=sidecar)
+    sidecar = path.with_suffix(".safetensors") if sidecars else None
+    return AnnotatedSet(load_detections(path, truth, sidecar=sidecar), truth.boxes)
 
 
 def _named_paths(option: str, given: list[str], n: int) -> dict[str, list[Path]]:

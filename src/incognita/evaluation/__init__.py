@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from incognita.registry import attach
 
 if TYPE_CHECKING:
+    from incognita.evaluation.confusions import ConfusionReport as ConfusionReport
+    from incognita.evaluation.confusions import study_confusions as study_confusions
     from incognita.evaluation.self_aware import AnnotatedSet as AnnotatedSet
     from incognita.evaluation.self_aware import SelfAwareTest as SelfAwareTest
     from incognita.evaluation.self_aware import evaluate_self_aware as evaluate_self_aware
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        ".confusions": ["ConfusionReport", "study_confusions"],
         ".self_aware": ["AnnotatedSet", "SelfAwareTest", "evaluate_self_aware"],
         ".self_aware_benchmark": ["SelfAwareRun", "make_self_aware"],
         ".self_aware_study": ["study_self_aware"],

@@ -37,7 +37,7 @@ UNKNOWN_ROLES = (*UNKNOWN_GROUPS, "unknown")
 TESTED_UNKNOWN_ROLES = (*UNKNOWN_ROLES, "mixed")
 TESTED_ROLES = ("test", "shifted", "accepted", *TESTED_UNKNOWN_ROLES)
 Severity = Annotated[int, Field(ge=1, le=5)]
-_LATER_FIELDS = ("corrupt", "rejection", "group")
+_LATER_FIELDS = ("corrupt", "rejection", "group", "source_classes")
 # every other role belongs to one set
 SEVERAL_SETS = (*TESTED_UNKNOWN_ROLES, "shifted", "accepted", "accepted-validation")
 RESERVED_GROUPS = ("known", "shifted", "accepted", "mixed", "misclassified", "all", *UNKNOWN_GROUPS)

@@ -10,7 +10,7 @@ from incognita.benchmarks.sources.entry import N_SHOWN, DataContext, LoadedSet, 
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.files import check_regular
 from incognita.formats.images import FileDataset, are_present
-from incognita.shapes import Int
+from incognita.shapes import Bool, Int
 
 _LONGEST_LABEL = 18  # digits of a class, which surely fit 64 bits
 
@@ -23,12 +23,14 @@ class ImglistSet(SetEntry):
         list: The list file.
         root: The folder that its paths begin at.
         one_class_per_folder: Whether the folder an image lies in is its own class.
+        source_classes: A file with the own class of each image of the list, line by line.
     """
 
     kind: Literal["imglist"]
     list: str
     root: str = "."
     one_class_per_folder: bool = False
+    source_classes: str | None = None
 
     @property
     def place(self) -> str:
@@ -60,11 +62,31 @@ class ImglistSet(SetEntry):
             return LoadedSet(self, None, len(is_there), missing)
         paths = tuple(path for path, there in zip(listed.paths, is_there, strict=True) if there)
         labels = None if listed.labels is None else listed.labels[is_there]
-        names = [path.split("/")[-2] if "/" in path else "" for path in paths]
-        own = tuple(names) if self.one_class_per_folder else None
+        own = self._own_classes(listed, is_there, context)
         dataset = FileDataset(self.name, root, paths, labels, own, context.cache_dir)
         notes = context.folder.notes(self.name, root)
         return LoadedSet(self, dataset, len(is_there), missing, notes=notes)
+
+    def _own_classes(
+        self, listed: "ImageList", is_there: Bool[np.ndarray, "n"], context: DataContext
+    ) -> tuple[str, ...] | None:
+        """Return the class of each image in its own data set, where the definition tells it."""
+        if self.source_classes is not None:
+            path = context.folder.find(
+                self.source_classes, f"Set {self.name!r} of {context.benchmark}"
+            )
+            check_regular(path, "list of classes", advice="put it there")
+            names = path.read_text(encoding="utf-8").splitlines()
+            if len(names) != len(listed.paths):
+                raise InvalidDataError(
+                    f"Expected a class for each of {len(listed.paths):,} images in {path}, got "
+                    f"{len(names):,} lines. Write one line per image."
+                )
+        elif self.one_class_per_folder:
+            names = [path.split("/")[-2] if "/" in path else "" for path in listed.paths]
+        else:
+            return None
+        return tuple(name for name, there in zip(names, is_there, strict=True) if there)
 
 
 class ImageList(NamedTuple):
