@@ -32,6 +32,7 @@ GROUPS = {
     "corruptions": "bench.corruptions",
     "self-aware": "bench.self_aware",
     "semantics": "bench.semantics",
+    "superclasses": "bench.superclasses",
 }
 WIDTH = 110  # the same table in a terminal and in a file
 LIBRARIES = (

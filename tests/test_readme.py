@@ -23,6 +23,7 @@ from incognita.benchmarks.splits.build import build_from_annotations
 from incognita.benchmarks.splits.facets import load_levels
 from incognita.benchmarks.splits.propose import with_limits
 from incognita.benchmarks.splits.rules import load_rules, parse_rules
+from incognita.benchmarks.splits.superclasses import load_superclass_rules
 from incognita.cli.app import app
 from incognita.evaluation.certify import certify
 from incognita.formats.class_roles import load_class_map
@@ -273,7 +274,8 @@ def test_every_option_in_the_tables_exists():
     described = set(re.findall(r"`(--[a-z-]+)", EVERYTHING))
     helps = [help_of([command]) for command in ("certify", "run", "corrupt", "audit")]
     helps += [help_of(["selfaware", command]) for command in ("fit", "apply", "evaluate", "study")]
-    helps += [help_of(["build", command]) for command in ("saod-gen", "facets")]
+    built = ("saod-gen", "facets", "splits", "voc-coco", "image-list", "openimages")
+    helps += [help_of(["build", command]) for command in built]
     assert described
     assert {option for option in described if not any(option in text for text in helps)} == set()
 
@@ -327,7 +329,8 @@ def test_no_table_is_printed_without_its_command():
 def test_every_toml_block_is_tested_below():
     known = (
         "mine/signs", 'mine/street"', "mine/street-splits", "[superclasses]", "cifar10-c",
-        "severity 5", "veterinarians_office", "mine/outliers", "mine/by-meaning", "[sun397]",
+        "severity 5", "veterinarians_office", "mine/outliers", "mine/by-meaning", "mine/kitchens",
+        "[sun397]",
     )  # fmt: skip
     assert len(blocks("toml")) == len(known)
     for word in known:
@@ -418,6 +421,15 @@ def test_the_limits_of_the_page_assign_categories():
     content = tomllib.loads(toml_with("mine/by-meaning"))
     rules = with_limits(parse_rules(content, source="page"), ["horse", "zebra", "tree", "pizza"])
     assert (rules.near, rules.far, rules.farther) == (["zebra"], ["tree"], ["pizza"])
+
+
+def test_the_rules_of_superclasses_are_valid(tmp_path):
+    path = tmp_path / "kitchens.toml"
+    path.write_text(toml_with("mine/kitchens"))
+    rules = load_superclass_rules(path)
+    classes = (files("incognita.semantics") / "maps" / "openimages.txt").read_text().splitlines()
+    named = [*rules.contains, *rules.excludes, *rules.removed, *rules.superclasses["Lights"]]
+    assert {*named} <= {*classes}
 
 
 def test_the_class_map_is_valid(tmp_path):

@@ -1,5 +1,7 @@
 """Boxes of OpenImages become pixels as the notes say, and wrong files get a sentence."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,9 @@ from tests.oracles.splits import openimages_boxes
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.formats.openimages import (
     Size,
+    load_box_columns,
+    load_class_names,
+    load_hierarchy,
     load_openimages,
     sizes_from_csv,
     sizes_from_images,
@@ -172,3 +177,85 @@ def test_a_broken_image_is_told(tmp_path):
     write(tmp_path / "a.jpg", "no image")
     with pytest.raises(InvalidDataError, match=r"a.jpg cannot be read as an image .*; replace the"):
         sizes_from_images(tmp_path, ["a"])
+
+
+def test_columns_hold_what_the_records_hold(tmp_path):
+    lines = [
+        line("a", box=(0.1, 0.5, 0.2, 0.4)),
+        line("b", "/m/0org", group=1),
+        line("b", group=-1),
+    ]
+    boxes, names = files_of(tmp_path, lines)
+    found = load_box_columns(boxes, list(load_class_names(names)))
+    assert found.image_ids.to_list() == ["a", "b"]
+    assert found.image_index.tolist() == [0, 1, 1]
+    assert found.label_index.tolist() == [0, 2, 0]
+    assert found.is_group.tolist() == [False, True, False]
+    assert [edge[0] for edge in found.edges] == [0.1, 0.5, 0.2, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ([line(), line(box=(0.5, 0.1, 0.2, 0.4))], "line 3 has the box 0.5, 0.2, 0.1, 0.4, but"),
+        ([line(label="/m/0x")], "line 2 is of a class that the file of class names does not have"),
+        ([line(), line(box=("", 0.5, 0.1, 0.2))], "line 3 is not complete; get the file again."),
+        ([line(box=("left", 0.5, 0.1, 0.2))], "cannot be read: its lines are not boxes"),
+        ([line(box=("nan", 0.5, 0.1, 0.2))], "line 2 has the box nan, 0.1, 0.5, 0.2, but shares"),
+    ],
+)
+def test_wrong_columns_are_answered_with_a_sentence(tmp_path, lines, sentence):
+    boxes, names = files_of(tmp_path, lines)
+    with pytest.raises(InvalidDataError) as raised:
+        load_box_columns(boxes, list(load_class_names(names)))
+    assert f"boxes.csv: {sentence}" in str(raised.value) or sentence in str(raised.value)
+    (tmp_path / "boxes.csv").write_text("ImageID,LabelName\n")
+    with pytest.raises(InvalidDataError, match="has no column 'XMin'"):
+        load_box_columns(tmp_path / "boxes.csv", [])
+
+
+def node(name, *below, parts=()):
+    entry = {"LabelName": name}
+    if below:
+        entry["Subcategory"] = list(below)
+    return entry | ({"Part": list(parts)} if parts else {})
+
+
+def test_a_hierarchy_knows_what_is_below_and_how_deep(tmp_path):
+    wheel = node("wheel", node("tire"))
+    content = node("all", node("car", node("van"), parts=[wheel]), node("toy", node("van"), wheel))
+    found = load_hierarchy(write(tmp_path / "tree.json", json.dumps(content)))
+    assert found.root == "all"
+    assert found.below("car") == {"car", "van"}  # without parts
+    assert found.below("toy") == {"toy", "van", "wheel", "tire"}
+    assert found.parts == {"car": ("wheel",)}
+    assert found.depths == {"all": 0, "car": 1, "toy": 1, "van": 2, "wheel": 2, "tire": 3}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ([], "tree.json has an entry without a LabelName; give a hierarchy as OpenImages"),
+        (node("all", {"Subcategory": []}), "tree.json has an entry below 'all' without a Label"),
+        (node("all", node("a", node("all"))), "tree.json has 'all' below itself; take one of"),
+        (node("all", node("a", node("b")), node("b", node("a"))), "below itself; take one of"),
+        ({"LabelName": "all", "Part": {}}, "tree.json: Part of 'all' must be a list; correct it."),
+    ],
+)
+def test_a_wrong_hierarchy_is_answered_with_a_sentence(tmp_path, content, sentence):
+    with pytest.raises(InvalidDataError) as raised:
+        load_hierarchy(write(tmp_path / "tree.json", json.dumps(content)))
+    assert sentence in str(raised.value)
+
+
+@pytest.mark.data
+def test_the_real_hierarchy_has_601_classes_below_its_root(data_dir):
+    lists = data_dir / "lists"
+    found = load_hierarchy(lists / "openimages_bbox_labels_600_hierarchy.json")
+    names = json.loads((lists / "openimages_boxable.json").read_text())
+    assert set(found.depths) == set(names)
+    assert len(found.depths) == 602
+    by_name = {name: label for label, name in names.items()}
+    below = {names[label] for label in found.below(by_name["Car"])}
+    assert below == {"Car", "Limousine", "Van"}
+    assert names[found.parts[by_name["Land vehicle"]][0]] == "Auto part"

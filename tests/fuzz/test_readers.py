@@ -280,6 +280,79 @@ def test_rules_of_splits(folder):
     fuzz_document(folder / "rules.toml", RULES, as_toml, read)
 
 
+# annotations of others ------------------------------------------------------------------------
+
+
+def test_voc(folder):
+    from tests.formats.test_voc import thing, xml
+
+    from incognita.formats.voc import load_voc
+
+    (folder / "voc" / "Annotations").mkdir(parents=True)
+    content = xml(thing(), thing("dog", difficult=1)).encode()
+    fuzz_bytes(
+        folder / "voc" / "Annotations" / "a.xml", content, lambda _: load_voc(folder / "voc")
+    )
+
+
+def test_yolo(folder):
+    from tests.formats.test_yolo import write_yolo
+
+    from incognita.formats.yolo import load_yolo
+
+    write_yolo(folder / "yolo", {"a": ""})
+    content = b"1 0.5 0.5 0.25 1\n0 0.1 0.1 0.2 0.2\n"
+    fuzz_bytes(folder / "yolo" / "labels" / "a.txt", content, lambda _: load_yolo(folder / "yolo"))
+    names = folder / "yolo" / "classes.txt"
+    fuzz_bytes(names, b"cat\ndog\n", lambda _: load_yolo(folder / "yolo"))
+
+
+def test_bdd(folder):
+    from tests.formats.test_bdd import BOX
+
+    from incognita.formats.bdd import load_bdd
+
+    labels = [{"category": "car", "box2d": BOX}, {"category": "lane", "poly2d": []}]
+    frames = [{"name": "a.jpg", "attributes": {"weather": "clear"}, "labels": labels}]
+    fuzz_bytes(folder / "det_val.json", json.dumps(frames).encode(), load_bdd)
+    fuzz_document(folder / "det_val.json", frames, json.dumps, load_bdd)
+
+
+def test_hierarchies(folder):
+    from tests.benchmarks.open_set_cases import hierarchy
+
+    from incognita.formats.openimages import load_hierarchy
+
+    def read(path: Path) -> None:
+        found = load_hierarchy(path)
+        assert found.below(found.root) <= {*found.depths}
+
+    fuzz_bytes(folder / "tree.json", json.dumps(hierarchy()).encode(), read)
+    fuzz_document(folder / "tree.json", hierarchy(), json.dumps, read)
+
+
+def test_columns_of_boxes(folder):
+    from tests.benchmarks.open_set_cases import HEADER
+
+    from incognita.formats.openimages import load_box_columns
+
+    content = f"{HEADER}\na,xclick,/m/1,1,0.1,0.5,0.2,0.4,0,0,1,0,0\nb,x,/m/2,1,0,1,0,1,0,0,0,0,0\n"
+    read = partial(load_box_columns, labels=["/m/1", "/m/2"])
+    fuzz_bytes(folder / "boxes.csv", content.encode(), read)
+
+
+def test_rules_and_tables_of_open_sets(folder):
+    import tomllib
+
+    from incognita.benchmarks.splits.open_sets import VOC_COCO, load_open_set_tables
+    from incognita.benchmarks.splits.superclasses import RULES as STREETS
+    from incognita.benchmarks.splits.superclasses import load_superclass_rules
+
+    for shipped, read in ((VOC_COCO, load_open_set_tables), (STREETS, load_superclass_rules)):
+        fuzz_bytes(folder / "open.toml", shipped.read_bytes(), read)
+        fuzz_document(folder / "open.toml", tomllib.loads(shipped.read_text()), as_toml, read)
+
+
 # lists and tables -----------------------------------------------------------------------------
 
 

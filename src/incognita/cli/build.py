@@ -14,6 +14,7 @@ from incognita.cli._terminal import IN_PART, progress_on_stderr
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from incognita.benchmarks.splits.open_sets import OpenSetBuild
     from incognita.benchmarks.splits.saod import SaodBuild, SaodSources, UseCase
     from incognita.benchmarks.splits.write import BenchmarkHeader, SplitBuild
 
@@ -36,6 +37,36 @@ class EmptyImages(StrEnum):
 
     keep = "keep"
     drop = "drop"
+
+
+class CocoTest(StrEnum):
+    """Which images of COCO are tested."""
+
+    unknown_only = "unknown-only"
+    all = "all"
+
+
+class Repeats(StrEnum):
+    """What happens to images that a list repeats."""
+
+    refuse = "refuse"
+    drop = "drop"
+    owod = "owod"
+
+
+class Scenario(StrEnum):
+    """Whether training images show unknown objects."""
+
+    unseen = "unseen"
+    unlabeled = "unlabeled"
+
+
+class Rounding(StrEnum):
+    """Of half the number of classes."""
+
+    up = "up"
+    down = "down"
+    nearest = "nearest"
 
 
 Known = Annotated[
@@ -64,7 +95,10 @@ Data = Annotated[
     typer.Option(help="Folder of `data plan` with the known images; by default --out."),
 ]
 AnnotationFile = Annotated[
-    Path, typer.Option(help="COCO annotation file, or boxes of OpenImages (.csv).")
+    Path,
+    typer.Option(
+        help="File of COCO or BDD100K, boxes of OpenImages (.csv), or folder of VOC or YOLO."
+    ),
 ]
 Rules = Annotated[
     str,
@@ -120,6 +154,78 @@ Tables = Annotated[
     typer.Option(
         help="TOML file of known, ambiguous and unknown classes, in place of the paper's."
     ),
+]
+VocFolders = Annotated[
+    list[Path],
+    typer.Option(
+        "--voc",
+        help="Folder such as VOCdevkit/VOC2007, of test.txt and trainval.txt; may be repeated.",
+    ),
+]
+CocoFile = Annotated[Path, typer.Option(help="instances_val2017.json.")]
+AdmittedCoco = Annotated[
+    CocoTest,
+    typer.Option(
+        help="Images of COCO in the mixed set: those without the known classes, or all, as the "
+        "paper defines its sets."
+    ),
+]
+EmptyCoco = Annotated[
+    EmptyImages,
+    typer.Option(help="Images of COCO without any object: unknown (keep), or in no set."),
+]
+OpenTables = Annotated[
+    Path | None,
+    typer.Option("--tables", help="TOML file of known and unknown classes and their names."),
+]
+ImageListFile = Annotated[
+    Path,
+    typer.Option("--list", help="Ids of test images, one in a line, such as all_task_test.txt."),
+]
+TrainList = Annotated[Path | None, typer.Option(help="Ids of training images, likewise.")]
+ListSources = Annotated[
+    list[Path],
+    typer.Option(
+        "--source", help="Folder of VOC, or file of COCO, with these images; may be repeated."
+    ),
+]
+NKnown = Annotated[
+    int | None,
+    typer.Option(help="How many classes are known: 20, 40, 60 or 80 in the tasks of OWOD."),
+]
+RepeatedIds = Annotated[
+    Repeats,
+    typer.Option(
+        help="Ids that are there twice: refused, dropped, or kept as further images (owod)."
+    ),
+]
+OpenImagesData = Annotated[
+    Path,
+    typer.Option(
+        "--openimages",
+        help="Folder with train-annotations-bbox.csv (also validation, test), "
+        "class-descriptions-boxable.csv, bbox_labels_600_hierarchy.json, and images in train and "
+        "so on, or their sizes in sizes.csv (id,width,height).",
+    ),
+]
+SuperclassFile = Annotated[
+    Path | None,
+    typer.Option("--rules", help="TOML file of scenes and super-classes; by default streets."),
+]
+TrainScenario = Annotated[
+    Scenario | None,
+    typer.Option(
+        help="Training images without unknown objects (unseen), or without their labels "
+        "(unlabeled); by default what the rules say."
+    ),
+]
+RoundingOption = Annotated[
+    Rounding | None,
+    typer.Option(help="Of half the classes of a super-class; by default what the rules say."),
+]
+SmallestKnown = Annotated[
+    int | None,
+    typer.Option(min=1, help="Objects of a known class; by default what the rules say."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -271,6 +377,173 @@ def saod_av_command(
     _build_saod("av", sources, data, out, empty_images, tables, as_json=as_json)
 
 
+@build_app.command("voc-coco")
+def voc_coco_command(
+    voc: VocFolders,
+    coco_annotations: CocoFile,
+    out: Out,
+    coco_images: CocoValImages = None,
+    coco_test: AdmittedCoco = CocoTest.unknown_only,
+    empty_images: EmptyCoco = EmptyImages.keep,
+    tables: OpenTables = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build VOC-COCO: 20 known classes of VOC, and images of COCO with 60 unknown ones.
+
+    Exit codes: 0 complete; 3 a named file is missing; 4 finished in part, by numbers of images.
+
+    Example: incognita build voc-coco --voc VOC2007 --coco-annotations instances_val2017.json
+    --out voc-coco
+    """
+    from incognita.benchmarks.splits.open_sets import (
+        VOC_COCO,
+        build_voc_coco,
+        load_open_set_tables,
+    )
+
+    inputs = [*voc, coco_annotations, tables]
+    classes = load_open_set_tables(tables or VOC_COCO)
+    _run_open_set(
+        lambda on_step: build_voc_coco(
+            voc, coco_annotations, classes, coco_images=coco_images, admit=coco_test.value,
+            empty_images=empty_images.value, on_step=on_step,
+        ),
+        inputs, out, as_json=as_json,
+    )  # fmt: skip
+
+
+@build_app.command("image-list")
+def image_list_command(
+    listed: ImageListFile,
+    source: ListSources,
+    out: Out,
+    train_list: TrainList = None,
+    n_known: NKnown = None,
+    repeats: RepeatedIds = Repeats.refuse,
+    coco_images: CocoImages = None,
+    tables: OpenTables = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build an open set of the images that a list of OpenDet or OWOD names.
+
+    Exit codes: 0 complete; 3 a named file is missing; 4 some images are in no source.
+
+    Example: incognita build image-list --list all_task_test.txt --source VOC2007 --source
+    instances_train2017.json --repeats drop --out owod-t1
+    """
+    from incognita.benchmarks.splits.open_sets import (
+        VOC_COCO,
+        build_from_list,
+        load_open_set_tables,
+    )
+
+    classes = load_open_set_tables(tables or VOC_COCO)
+    _run_open_set(
+        lambda on_step: build_from_list(
+            listed, source, classes, train=train_list, n_known=n_known, repeats=repeats.value,
+            coco_images=coco_images, on_step=on_step,
+        ),
+        [listed, train_list, *source, tables], out, as_json=as_json,
+    )  # fmt: skip
+
+
+@build_app.command("openimages")
+def openimages_command(
+    openimages: OpenImagesData,
+    out: Out,
+    rules: SuperclassFile = None,
+    scenario: TrainScenario = None,
+    rounding: RoundingOption = None,
+    smallest_known: SmallestKnown = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build an open set of OpenImages: in each super-class the more frequent half is known.
+
+    By default of street scenes, by the rules of OpenImagesRoad, whose own annotations cannot be
+    had.
+
+    Exit codes: 0 complete; 3 a named file is missing; 4 images of unknown size are left out.
+
+    Example: incognita build openimages --openimages /data/openimages --out streets
+    """
+    from incognita.benchmarks.splits.superclasses import (
+        RULES,
+        OpenImagesFiles,
+        build_openimages,
+        load_superclass_rules,
+    )
+
+    chosen = {"scenario": scenario, "rounding": rounding}
+    changed: dict[str, Any] = {k: v.value for k, v in chosen.items() if v is not None}
+    changed |= {} if smallest_known is None else {"smallest_known": smallest_known}
+    given = load_superclass_rules(rules or RULES).model_copy(update=changed)
+    files = OpenImagesFiles.below(openimages)
+    _run_open_set(
+        lambda on_step: build_openimages(files, given, rules or RULES, on_step=on_step),
+        [rules], out, as_json=as_json,
+    )  # fmt: skip
+
+
+def _run_open_set(
+    build: "Callable[[Callable[[str], None]], OpenSetBuild]",
+    inputs: Sequence[Path | None],
+    out: Path,
+    *,
+    as_json: bool,
+) -> None:
+    from incognita._version import __version__
+    from incognita.benchmarks.splits.open_sets import refuse_overwriting_open_set, save_open_set
+
+    refuse_overwriting_open_set(out, inputs)
+    with progress_on_stderr(first="reading", log_steps=True) as (on_step, _):
+        built = build(on_step)
+        on_step(f"writing {out}")
+        save_open_set(built, out, version=__version__)
+    _finish_open_set(built, out, as_json=as_json)
+
+
+def _finish_open_set(build: "OpenSetBuild", out: Path, *, as_json: bool) -> None:
+    from incognita.benchmarks.splits.open_sets import facts_of_open_set
+    from incognita.results.export import stdout_console
+
+    if as_json:
+        sys.stdout.write(json.dumps([facts_of_open_set(build)], indent=1) + "\n")
+    else:
+        for table in (_tallies(build), _superclass_table(build)):
+            if table.row_count:
+                stdout_console().print(table)
+        _show_remarks("", build.problems, [*build.notes, *build.remarks])
+        is_plain = build.is_runnable
+        why = "it needs known and unknown images" if is_plain else "some images are there twice"
+        _show_next(out, "Counts, classes and choices", why)
+    if build.problems:
+        raise typer.Exit(IN_PART)
+
+
+def _tallies(build: "OpenSetBuild") -> "Table":
+    table = _new_table(("",), ("found", "published"))
+    for what, found, published in build.tallies:
+        style = "green" if published == found else "yellow" if published is not None else "none"
+        shown = "" if published is None else f"{published:,}"
+        table.add_row(what, f"[{style}]{found:,}[/]", shown)
+    return table
+
+
+def _superclass_table(build: "OpenSetBuild") -> "Table":
+    """Return how many classes of each super-class are known and unknown."""
+    from rich.text import Text
+
+    table = _new_table(("super-class",), ("known", "unknown", "ignored", "objects"))
+    rows = build.parameters.get("classes", ())
+    for name in dict.fromkeys(row["superclass"] for row in rows):
+        inside = [row for row in rows if row["superclass"] == name]
+        roles = [row["role"] for row in inside]
+        numbers = [roles.count(role) for role in ("known", "unknown", "ignored")]
+        numbers.append(sum(row["objects"] for row in inside))
+        table.add_row(Text(name), *(f"{n:,}" for n in numbers))
+    return table
+
+
 def _build_saod(
     use_case: "UseCase",
     given: "SaodSources",
@@ -418,7 +691,7 @@ def _show_remarks(source: str, problems: Sequence[str], notes: Sequence[str]) ->
             )
 
 
-def _show_next(out: Path, what: str) -> None:
+def _show_next(out: Path, what: str, why_none: str = "it needs known and unknown images") -> None:
     """Print where the manifest is, and what to do with the benchmark."""
     from rich.text import Text
 
@@ -433,7 +706,7 @@ def _show_next(out: Path, what: str) -> None:
         console.print(Text(f"Next: incognita data check {path}{option}"))
         console.print(Text(f"Then: incognita run {path}{option} --model YOURS"))
     else:
-        console.print(Text("No benchmark is written: it needs known and unknown images."))
+        console.print(Text(f"No benchmark is written: {why_none}."))
 
 
 def _allow_outside(benchmark: Path) -> str:

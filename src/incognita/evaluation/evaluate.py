@@ -125,41 +125,21 @@ def evaluate(
         out=out,
     )
     _check_folders(store=store, out=out, save_outputs=save_outputs)
-    if not isinstance(benchmark, Benchmark):
-        benchmark = load_benchmark(
-            benchmark,
-            data=data,
-            limit=limit,
-            seed=seed,
-            outputs=outputs,
-            allow_outside=allow_outside,
-        )
-    elif limit is not None or data is not None or outputs is not None:
-        raise InvalidDataError(
-            "`limit`, `data` and `outputs` need a benchmark given by name, got a loaded one. Pass "
-            "them to load_benchmark."
-        )
+    benchmark = open_benchmark(
+        benchmark,
+        data=data,
+        limit=limit,
+        seed=seed,
+        outputs=outputs,
+        allow_outside=allow_outside,
+    )
     if outputs is not None:
         model = recorded_model(model, benchmark, Path(outputs), embed)
     elif embed is not None:
         raise InvalidDataError("`embed` needs boxes from files. Give --detections or outputs.")
-    log_store = None if store is None else OutputStore(Path(store))
-    save_to = None if save_outputs is None else Path(save_outputs)
-    log = ExtractionLog(settings or Settings(), log_store, on_progress, save_to)
+    log = extraction_log(settings, store, save_outputs, on_progress)
     path = None if weights is None else Path(weights)
-    task: ClassifierTask | DetectorTask
-    if benchmark.task == "detection":
-        _refuse_preprocess(preprocess, benchmark)
-        task = _detector_task(model, benchmark, path, boxes or BoxOptions(), log)
-    elif boxes is None:
-        networks, notes = load_classifiers(model, benchmark, path, preprocess)
-        task = ClassifierTask(networks, benchmark, log, notes)
-    else:
-        raise InvalidDataError(
-            f"`boxes` needs a detection benchmark, got {benchmark.name} for classifiers."
-        )
-    if isinstance(task, ClassifierTask) and save_to is not None and len(task.networks) > 1:
-        raise InvalidDataError("Expected one network to save outputs of, got an ensemble.")
+    task = _task(model, benchmark, path, preprocess, boxes, log)
     selected = select_methods(methods, task.capabilities())
     if isinstance(task, DetectorTask):
         selected = task.add_own_labels(task.fit_per_head(selected))
@@ -167,15 +147,85 @@ def evaluate(
     options = Options(search, limit, seed, n_resamples)
     results = None if out is None else ResultStore(Path(out))
     plan = EvaluationPlan(benchmark, selected, options, log, results, name)
-    if log_store is not None and not isinstance(model, RecordedModel):
-        check_space(_models(task), benchmark, log_store.root, on_note)
+    if log.store is not None and not isinstance(model, RecordedModel):
+        check_space(_models(task), benchmark, log.store.root, on_note)
     evaluation = Evaluator(plan, task).run(on_step)
     if results is not None:
-        scoring = None
-        if not isinstance(model, RecordedModel) and not _is_open_set(task):
-            scoring = describe_run(benchmark, _models(task), getattr(task, "model_notes", ()))
+        scoring = _scoring(task, benchmark)
         save_run(results, evaluation, seed=seed, n_resamples=n_resamples, scoring=scoring)
     return evaluation
+
+
+def open_benchmark(
+    benchmark: str | Path | Benchmark,
+    *,
+    data: str | Path | None,
+    limit: int | None,
+    seed: int,
+    outputs: str | Path | None,
+    allow_outside: bool,
+) -> Benchmark:
+    """Load a benchmark by its name or file; a loaded one cannot be changed any more."""
+    if not isinstance(benchmark, Benchmark):
+        return load_benchmark(
+            benchmark,
+            data=data,
+            limit=limit,
+            seed=seed,
+            outputs=outputs,
+            allow_outside=allow_outside,
+        )
+    if limit is not None or data is not None or outputs is not None:
+        raise InvalidDataError(
+            "`limit`, `data` and `outputs` need a benchmark given by name, got a loaded one. Pass "
+            "them to load_benchmark."
+        )
+    return benchmark
+
+
+def extraction_log(
+    settings: Settings | None,
+    store: str | Path | None,
+    save_outputs: str | Path | None,
+    on_progress: Progress | None,
+) -> ExtractionLog:
+    """Return what runs the extraction of an evaluation."""
+    log_store = None if store is None else OutputStore(Path(store))
+    save_to = None if save_outputs is None else Path(save_outputs)
+    return ExtractionLog(settings or Settings(), log_store, on_progress, save_to)
+
+
+def _task(
+    model: Any,
+    benchmark: Benchmark,
+    weights: Path | None,
+    preprocess: str | Callable[..., Any] | None,
+    boxes: BoxOptions | None,
+    log: ExtractionLog,
+) -> ClassifierTask | DetectorTask:
+    """Load the model of an evaluation as what the benchmark is for."""
+    if benchmark.task == "detection":
+        _refuse_preprocess(preprocess, benchmark)
+        return _detector_task(model, benchmark, weights, boxes or BoxOptions(), log)
+    if boxes is not None:
+        raise InvalidDataError(
+            f"`boxes` needs a detection benchmark, got {benchmark.name} for classifiers."
+        )
+    networks, notes = load_classifiers(model, benchmark, weights, preprocess)
+    if log.save_to is not None and len(networks) > 1:
+        raise InvalidDataError("Expected one network to save outputs of, got an ensemble.")
+    return ClassifierTask(networks, benchmark, log, notes)
+
+
+def _scoring(
+    task: ClassifierTask | DetectorTask, benchmark: Benchmark
+) -> tuple[dict[str, Any], Any] | None:
+    """Return what further methods need to be scored later; None where they cannot be."""
+    models = _models(task)
+    is_open_set = isinstance(task, DetectorTask) and isinstance(task.detector, KnownClasses)
+    if is_open_set or isinstance(models[0], RecordedModel):
+        return None
+    return describe_run(benchmark, models, getattr(task, "model_notes", ()))
 
 
 _TYPES: dict[str, tuple[Any, str]] = {
@@ -242,10 +292,6 @@ def _models(task: ClassifierTask | DetectorTask) -> list[Classifier | Detector]:
     if isinstance(task, ClassifierTask):
         return list(task.networks)
     return [task.detector.inner if isinstance(task.detector, KnownClasses) else task.detector]
-
-
-def _is_open_set(task: ClassifierTask | DetectorTask) -> bool:
-    return isinstance(task, DetectorTask) and isinstance(task.detector, KnownClasses)
 
 
 def _detector_task(

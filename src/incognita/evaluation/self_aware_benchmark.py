@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from incognita.benchmarks.benchmark import TEST, Benchmark
-from incognita.benchmarks.load import check_benchmark, load_benchmark
+from incognita.benchmarks.load import check_benchmark
 from incognita.benchmarks.pseudo_unknown import PaintedOver
 from incognita.containers import BoxDataset, Dataset, Detections
 from incognita.decisions.self_aware import SelfAware, SelfAwareSettings, save_self_aware
@@ -18,13 +18,18 @@ from incognita.evaluation.detector import (
     truth_of,
 )
 from incognita.evaluation.detector_metrics import align_classes
-from incognita.evaluation.evaluate import BoxOptions, recorded_model, with_filter
+from incognita.evaluation.evaluate import (
+    BoxOptions,
+    extraction_log,
+    open_benchmark,
+    recorded_model,
+    with_filter,
+)
 from incognita.evaluation.fit_and_score import ExtractionLog, Progress
 from incognita.evaluation.gallery import BeforeAfter, draw_charts, draw_self_aware
 from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest, evaluate_self_aware
 from incognita.evaluation.self_aware_study import BASELINE, study_self_aware
 from incognita.extraction.settings import Settings
-from incognita.extraction.store import OutputStore
 from incognita.formats.recorded_outputs import RecordedBoxes
 from incognita.models.detector import Detector
 from incognita.results.self_aware import SelfAwareReport, SelfAwareStudy
@@ -99,23 +104,20 @@ def make_self_aware(
         on_progress: Called with a data set's name, images done, images in total.
         on_step: Called with a description of each step.
     """
-    if not isinstance(benchmark, Benchmark):
-        benchmark = load_benchmark(
-            benchmark,
-            data=data,
-            limit=limit,
-            seed=seed,
-            outputs=outputs,
-            allow_outside=allow_outside,
-        )
+    benchmark = open_benchmark(
+        benchmark,
+        data=data,
+        limit=limit,
+        seed=seed,
+        outputs=outputs,
+        allow_outside=allow_outside,
+    )
     check_benchmark(benchmark, searching=False)
     if outputs is not None:
         model = recorded_model(model, benchmark, Path(outputs), None)
     path = None if weights is None else Path(weights)
     detector = with_filter(load_detector(model, benchmark, path), boxes or BoxOptions())
-    log_store = None if store is None else OutputStore(Path(store))
-    save_to = None if save_outputs is None else Path(save_outputs)
-    log = ExtractionLog(settings or Settings(), log_store, on_progress, save_to)
+    log = extraction_log(settings, store, save_outputs, on_progress)
     images = _detect_all(detector, benchmark, log)
     rules = rules or SelfAwareSettings(convention=convention)
     run = _judge(images, rules, convention, n_resamples, seed, on_step)

@@ -1,4 +1,4 @@
-"""How others write boxes: COCO annotations and results, class maps.
+"""How others write boxes: annotations of COCO, VOC, YOLO and BDD100K; results; class maps.
 
 >>> from pathlib import Path
 >>> from tempfile import mkdtemp
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from incognita.registry import attach
 
 if TYPE_CHECKING:
+    from incognita.formats.bdd import load_bdd as load_bdd
     from incognita.formats.class_roles import ClassMap as ClassMap
     from incognita.formats.class_roles import load_class_map as load_class_map
     from incognita.formats.coco_annotations import CocoTruth as CocoTruth
@@ -36,13 +37,18 @@ if TYPE_CHECKING:
     from incognita.formats.coco_results import save_detections as save_detections
     from incognita.formats.image_hashes import find_repeats as find_repeats
     from incognita.formats.image_hashes import hash_images as hash_images
+    from incognita.formats.voc import load_voc as load_voc
+    from incognita.formats.yolo import load_yolo as load_yolo
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        ".bdd": ["load_bdd"],
         ".class_roles": ["ClassMap", "load_class_map"],
         ".coco_annotations": ["CocoTruth", "load_truth", "save_truth"],
         ".coco_results": ["load_coco", "load_detections", "save_detections"],
         ".image_hashes": ["find_repeats", "hash_images"],
+        ".voc": ["load_voc"],
+        ".yolo": ["load_yolo"],
     },
 )

@@ -44,10 +44,13 @@ from incognita.benchmarks.splits.write import (
     BenchmarkHeader,
     InputFile,
     SplitBuild,
+    hash_files,
     relative,
     save_known,
 )
 from incognita.errors import MissingDataError
+from incognita.files import opened
+from incognita.formats.bdd import load_bdd
 from incognita.formats.coco_dataset import is_in_fold
 from incognita.formats.coco_records import Annotations, load_annotations
 from incognita.formats.openimages import (
@@ -56,6 +59,8 @@ from incognita.formats.openimages import (
     sizes_from_csv,
     sizes_from_images,
 )
+from incognita.formats.voc import load_voc
+from incognita.formats.yolo import load_yolo
 
 OnStep = Callable[[str], None]
 CLASS_NAMES = ("class-descriptions-boxable.csv", "oidv7-class-descriptions-boxable.csv")
@@ -105,16 +110,18 @@ def build_from_annotations(
 
     Args:
         rules: How to assign the images.
-        annotations: A file in COCO's format, or boxes of OpenImages (`.csv`) with
-            class-descriptions-boxable.csv beside it; sizes of its images are those of the files
-            in `images` or stand in sizes.csv beside it.
+        annotations: A file in COCO's format or of BDD100K, a folder of VOC (Annotations) or YOLO
+            (images, labels), or boxes of OpenImages (`.csv`) with class-descriptions-boxable.csv
+            beside it; sizes of its images are those of the files in `images` or stand in sizes.csv
+            beside it.
         inputs: Files that the rules come from.
         candidates: A second file in COCO's format, for the candidates of the rules.
         images: The folder with the images; by default that of the annotations.
         source: Begins the names of sets and files.
         on_step: Called with the name of each step.
     """
-    images = annotations.parent if images is None else images
+    beside = annotations if annotations.is_dir() else annotations.parent
+    images = beside if images is None else images
     on_step(f"reading {annotations.name}")
     base, unsized, files = _read(annotations, images)
     rules = with_limits(rules, [*base.category_names.values()])
@@ -129,18 +136,35 @@ def build_from_annotations(
 
 
 def _read(path: Path, images: Path) -> tuple[Annotations, tuple[str, ...], list[InputFile]]:
-    """Load a file of either format; also return images of unknown size and the input files."""
+    """Load a file of any format; also return images of unknown size and the input files."""
+    if path.is_dir():
+        found = load_voc(path) if (path / "Annotations").is_dir() else load_yolo(path)
+        return found, (), [_folder_file(path)]
     if path.suffix != ".csv":
-        return load_annotations(path), (), [InputFile.at("annotations", path)]
+        load = load_bdd if _is_list(path) else load_annotations
+        return load(path), (), [InputFile.at("annotations", path)]
     class_names = find_beside(path.parent, CLASS_NAMES)
     sizes = sizes_from_images(images, [path.stem for path in images.glob("*.jpg")])
     parts = {"annotations": path, "class names": class_names}
     if (listed := path.parent / SIZES).is_file():
         sizes |= sizes_from_csv(listed)
         parts["sizes"] = listed
-    found = load_openimages(path, class_names, sizes=sizes)
+    boxes = load_openimages(path, class_names, sizes=sizes)
     files = [InputFile.at(part, file) for part, file in parts.items()]
-    return found.annotations, found.unsized, files
+    return boxes.annotations, boxes.unsized, files
+
+
+def _is_list(path: Path) -> bool:
+    """Return whether a JSON file is a list, as those of BDD100K are."""
+    with opened(path) as file:
+        return file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"["
+
+
+def _folder_file(folder: Path) -> InputFile:
+    """Hash the annotation files of a folder of VOC or YOLO."""
+    places = [*folder.glob("Annotations/*.xml"), *folder.glob("labels/**/*.txt")]
+    names = sorted(place.relative_to(folder).as_posix() for place in places)
+    return InputFile("annotations", folder.name, hash_files(folder, names))
 
 
 def find_beside(folder: Path, names: Sequence[str]) -> Path:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from incognita.benchmarks.splits.saod_sets import (
     category_records,
     class_of_name,
     find_source,
-    is_number,
     numbered,
     place_images,
     reading_progress,
@@ -30,20 +29,11 @@ from incognita.benchmarks.splits.saod_sets import (
 from incognita.benchmarks.splits.write import InputFile
 from incognita.errors import InvalidDataError, unknown_name
 from incognita.files import json_batches
+from incognita.formats.bdd import ATTRIBUTES, BDD_HEIGHT, BDD_WIDTH, Frame, Label, read_frames
 from incognita.formats.coco_annotations import Records
 from incognita.formats.coco_records import Annotations, Record
 from incognita.registry import need
 from incognita.shapes import Float
-
-ATTRIBUTES = ("weather", "timeofday", "scene")  # of an image of BDD100K
-BDD_WIDTH, BDD_HEIGHT = 1280, 720  # of every image of BDD100K
-
-
-class Label(NamedTuple):
-    """An object of BDD100K."""
-
-    name: str
-    xyxy: tuple[float, float, float, float]
 
 
 class MergedRiders(NamedTuple):
@@ -55,12 +45,6 @@ class MergedRiders(NamedTuple):
     labels: list[Label]
     problem: str | None = None
     n_left_over: int = 0
-
-
-class _Frame(NamedTuple):
-    name: str
-    attributes: Mapping[str, str]
-    labels: list[Label]
 
 
 def build_bdd(folder: Path, tables: ClassTables, *, on_step: OnStep = lambda _: None) -> BuiltSet:
@@ -92,38 +76,11 @@ def build_bdd(folder: Path, tables: ClassTables, *, on_step: OnStep = lambda _: 
     return BuiltSet("bdd45k", annotations, folder, inputs, outcomes, group.dropped, attributes)
 
 
-def _read_frames(path: Path, classes: BddClasses, on_step: OnStep) -> Iterator[_Frame]:
+def _read_frames(path: Path, classes: BddClasses, on_step: OnStep) -> Iterator[Frame]:
     listed = {*class_of_name(classes.known), *classes.ignored, classes.rider}
-    for batch in json_batches(path, on_read=reading_progress(path, on_step)):
-        if batch.name:
-            raise InvalidDataError(
-                f"{path} is an object with the key {batch.name!r}, but a list of frames is "
-                f"expected, as in the labels det_20 of BDD100K; get that file."
-            )
-        records = Records(path, "frame", batch.records, batch.first)
-        for index, name in enumerate(records.texts("name")):
-            row = records.rows[index]
-            stated = row.get("attributes") or {}
-            attributes = {key: str(stated.get(key, "undefined")) for key in ATTRIBUTES}
-            labels = [_read_label(records, index, k, listed) for k in row.get("labels") or ()]
-            yield _Frame(name, attributes, labels)
-
-
-def _read_label(records: Records, index: int, label: Any, listed: Collection[str]) -> Label:
-    box = label.get("box2d") if isinstance(label, dict) else None
-    xyxy = [box.get(key) for key in ("x1", "y1", "x2", "y2")] if isinstance(box, dict) else []
-    corners = [float(value) for value in xyxy if is_number(value)]
-    if len(corners) != 4:
-        raise records.refuse(
-            index, "has a label without a box2d of x1, y1, x2 and y2; get the labels det_20."
-        )
-    if (name := label.get("category")) not in listed:
-        raise records.refuse(
-            index,
-            f"has a label of the category {name!r}, which the tables do not list; get the labels "
-            f"det_20 of BDD100K, or list it under bdd and give the tables with --tables.",
-        )
-    return Label(name, (corners[0], corners[1], corners[2], corners[3]))
+    advice = ", or list it under bdd and give the tables with --tables"
+    on_read = reading_progress(path, on_step)
+    return read_frames(path, listed=listed, advice=advice, on_read=on_read)
 
 
 def merge_riders(labels: Sequence[Label], classes: BddClasses) -> MergedRiders:
@@ -170,7 +127,7 @@ def _ious(
 
 
 def _add_frames(
-    group: ImageGroup, frames: Iterable[_Frame], classes: BddClasses, limit: int | None
+    group: ImageGroup, frames: Iterable[Frame], classes: BddClasses, limit: int | None
 ) -> dict[str, int]:
     """Add the images that pass, at most `limit`; return how many have which outcome."""
     class_of, numbers = class_of_name(classes.known), numbered(classes.known)

@@ -2,10 +2,10 @@
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import file_digest
+from hashlib import file_digest, sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +34,15 @@ class InputFile(NamedTuple):
         """Hash a file."""
         with path.open("rb") as stream:
             return cls(part, path.name, file_digest(stream, "sha256").hexdigest())
+
+
+def hash_files(folder: Path, names: Iterable[str]) -> str:
+    """Hash several files of a folder, with their names."""
+    digest = sha256()
+    for name in names:
+        content = sha256((folder / name).read_bytes()).hexdigest()
+        digest.update(f"{name} {content}\n".encode())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

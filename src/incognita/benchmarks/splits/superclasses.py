@@ -1,0 +1,748 @@
+"""Open sets of OpenImages: in each super-class of its hierarchy the frequent classes are known.
+
+Ammar et al., Open-set object detection: towards unified problem formulation and benchmarking,
+section 3.3. In this order:
+
+1. Images that hold a class of `contains` and none of `excludes` are chosen.
+2. Objects of removed classes and object parts are dropped.
+3. Of two boxes at one place whose labels share a super-class, the one with the label deeper in the
+   hierarchy is kept, then that of the more frequent label, then the first.
+4. In each super-class the more frequent share of the classes is known, where a class has enough
+   objects; the others are unknown.
+5. Images go to training, validation and test by a hash of their ids; images that show unknown
+   objects are not trained on (`unseen`), or their labels are left out there (`unlabeled`).
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+from zlib import crc32
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+
+from incognita.benchmarks.splits.open_sets import OpenSetBuild, Tally, pure_sets
+from incognita.benchmarks.splits.saod_sets import BuiltSet, OnStep
+from incognita.benchmarks.splits.write import InputFile
+from incognita.errors import InvalidDataError, MissingDataError, count, unknown_name
+from incognita.formats.coco_records import Annotations, ImageId, Record
+from incognita.formats.openimages import (
+    BoxColumns,
+    Hierarchy,
+    Size,
+    box_in_pixels,
+    load_box_columns,
+    load_class_names,
+    load_hierarchy,
+    sizes_from_csv,
+    sizes_from_images,
+)
+from incognita.formats.toml_files import check_table, load_toml
+from incognita.shapes import Bool, Float, Int
+
+RULES = Path(__file__).parents[1] / "definitions" / "splits" / "tables" / "openimages-street.toml"
+PARTS = ("train", "validation", "test")
+SIZES = "sizes.csv"
+_CLASS_NAMES = tuple(f"{start}class-descriptions-boxable.csv" for start in ("", "oidv7-", "oidv6-"))
+_HIERARCHIES = ("bbox_labels_600_hierarchy.json", "oidv6-bbox_labels_600_hierarchy.json")
+_PUBLISHED = "https://storage.googleapis.com/openimages/web/download.html"
+_LEFT_BITS = 24  # of a left edge where boxes are sorted
+Names = list[str]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Shares(_Table):
+    """What share of the images each part gets."""
+
+    train: Share = 0.7
+    validation: Share = 0.1
+    test: Share = 0.2
+
+    @model_validator(mode="after")
+    def _add_up(self) -> "Shares":
+        if not math.isclose(self.train + self.validation + self.test, 1) or not self.test:
+            raise ValueError("shares of train, validation and test must add up to 1, with a test")
+        return self
+
+
+class SuperclassRules(_Table):
+    """What a rules file says; a name stands for a class and all below it, unless said otherwise.
+
+    Args:
+        name: Of the benchmark.
+        version: Goes up whenever a set could change.
+        title: One line for people.
+        paper: Where the rules are described.
+        remarks: What a reader of the numbers should know.
+        contains: An image is chosen if it holds one of these; by default every image is.
+        excludes: An image with one of these is not chosen.
+        parts_of: Classes whose parts, by the hierarchy, are removed; by default all that have
+            parts.
+        removed: Classes whose objects are dropped.
+        ignored: Classes that count neither way, such as names of many things; not those below.
+        outside: What happens to classes of no super-class: `refuse`, or `remove` them.
+        superclasses: Super-classes by their classes, before those of the hierarchy.
+        share_known: The share of the classes of a super-class that may be known.
+        rounding: Of the number of these classes: `up`, `down` or `nearest` (a half is up).
+        smallest_known: How many objects a known class has at least.
+        doubles: Whether boxes at the place of a related one are dropped: `drop` or `keep`.
+        same_place_iou: Two boxes of this IoU are at one place.
+        scenario: Whether unknown objects are absent from training images, or not labelled there.
+        shares: Of training, validation and test images.
+        published: Numbers to compare with.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    version: PositiveInt
+    title: str
+    paper: str = ""
+    remarks: Names = []
+    contains: Names = []
+    excludes: Names = []
+    parts_of: Names | None = None
+    removed: Names = []
+    ignored: Names = []
+    outside: Literal["refuse", "remove"] = "refuse"
+    superclasses: Mapping[str, Annotated[Names, Field(min_length=1)]] = {}
+    share_known: Share = 0.5
+    rounding: Literal["up", "down", "nearest"] = "up"
+    smallest_known: PositiveInt = 60
+    doubles: Literal["drop", "keep"] = "drop"
+    same_place_iou: Annotated[float, Field(gt=0, le=1)] = 0.9
+    scenario: Literal["unseen", "unlabeled"] = "unseen"
+    shares: Shares = Shares()
+    published: Mapping[str, PositiveInt] = {}
+
+
+def load_superclass_rules(path: Path = RULES) -> SuperclassRules:
+    """Load rules from a TOML file; by default those of street scenes."""
+    return check_table(SuperclassRules, load_toml(path, "rules file"), path.name)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTree:
+    """The classes of OpenImages as rules see them; a class is its place in `labels`.
+
+    Args:
+        labels: All labels of the file of class names, in its order.
+        names: Their names.
+        hierarchy: Which class is below which.
+        rules: What the classes are for.
+    """
+
+    labels: Sequence[str]
+    names: Sequence[str]
+    hierarchy: Hierarchy = field(repr=False)
+    rules: SuperclassRules = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, names: Mapping[str, str], hierarchy: Hierarchy, rules: SuperclassRules
+    ) -> "ClassTree":
+        """Build the tree from the name of each label."""
+        return cls(list(names), list(names.values()), hierarchy, rules)
+
+    def mask(self, names: Iterable[str]) -> Bool[np.ndarray, "labels"]:
+        """Return which classes are named, or below one that is named."""
+        found = frozenset[str]().union(*(self._below(name) for name in names))
+        return np.array([label in found for label in self.labels], np.bool_)
+
+    def _below(self, name: str) -> frozenset[str]:
+        if name in self.rules.superclasses:
+            return frozenset[str]().union(*map(self._below, self.rules.superclasses[name]))
+        return self.hierarchy.below(self.label_of(name))
+
+    def label_of(self, name: str) -> str:
+        """Return the label of a class, by its name or as it is."""
+        if name in self._index:
+            return name
+        if name not in self._label_of:
+            raise unknown_name("class of OpenImages", name, [*self.names, *self.rules.superclasses])
+        return self._label_of[name]
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {label: k for k, label in enumerate(self.labels)}
+
+    @cached_property
+    def _label_of(self) -> dict[str, str]:
+        return dict(zip(self.names, self.labels, strict=True))
+
+    @cached_property
+    def is_ignored(self) -> Bool[np.ndarray, "labels"]:
+        """Which classes count neither way."""
+        found = {self.label_of(name) for name in self.rules.ignored}
+        return np.array([label in found for label in self.labels], np.bool_)
+
+    @cached_property
+    def is_removed(self) -> Bool[np.ndarray, "labels"]:
+        """Which classes are dropped: removed ones, and parts of objects."""
+        hierarchy, owners = self.hierarchy, self.rules.parts_of
+        chosen = hierarchy.parts if owners is None else [self.label_of(name) for name in owners]
+        parts = {part for owner in chosen for part in hierarchy.parts.get(owner, ())}
+        below = frozenset[str]().union(*map(hierarchy.below, parts))
+        named = zip(self.labels, self.mask(self.rules.removed).tolist(), strict=True)
+        return np.array([is_named or label in below for label, is_named in named], np.bool_)
+
+    @cached_property
+    def superclass_names(self) -> list[str]:
+        """The super-classes: those of the rules, then children of the root that have children."""
+        root = self.hierarchy.root
+        tops = (k for k in self.hierarchy.children.get(root, ()) if k in self.hierarchy.children)
+        own = [self.names[self._index[label]] for label in tops if label in self._index]
+        return list(dict.fromkeys([*self.rules.superclasses, *own]))
+
+    @cached_property
+    def superclass_of(self) -> Int[np.ndarray, "labels"]:
+        """The super-class of each class, the first that it is below; -1 for none."""
+        found = np.full(len(self.labels), -1, np.int32)
+        for number, name in reversed(list(enumerate(self.superclass_names))):
+            found[self.mask([name])] = number
+        return found
+
+    @cached_property
+    def depths(self) -> Int[np.ndarray, "labels"]:
+        """How deep each class stands in the hierarchy."""
+        depths = self.hierarchy.depths
+        return np.array([depths.get(label, 0) for label in self.labels], np.int32)
+
+
+class ClassRow(NamedTuple):
+    """A class with its super-class, its number of objects and its role."""
+
+    superclass: str
+    name: str
+    objects: int
+    role: Literal["known", "unknown", "ignored"]
+
+
+@dataclass(frozen=True, eq=False)
+class SuperclassSplit:
+    """What the rules decide about a file of boxes.
+
+    Args:
+        columns: The boxes.
+        rows: Which of them are objects of chosen images, in the order of the file.
+        classes: The classes that are there, by super-class and from the frequent to the rare.
+        part_of_image: The place in `PARTS` of each image; -1 where it is not chosen.
+        has_unknown: Which images show an unknown object.
+        has_known: Which images show a known object.
+        outcomes: How many images have which outcome.
+        dropped: How many objects of chosen images were dropped, by reason.
+    """
+
+    columns: BoxColumns
+    rows: Int[np.ndarray, "objects"] = field(repr=False)
+    classes: Sequence[ClassRow] = field(repr=False)
+    part_of_image: Int[np.ndarray, "images"] = field(repr=False)
+    has_unknown: Bool[np.ndarray, "images"] = field(repr=False)
+    has_known: Bool[np.ndarray, "images"] = field(repr=False)
+    outcomes: Mapping[str, int]
+    dropped: Mapping[str, int]
+
+    def names(self, role: str) -> list[str]:
+        """Return the names of the classes of a role."""
+        return [row.name for row in self.classes if row.role == role]
+
+
+def split_by_superclass(columns: BoxColumns, tree: ClassTree) -> SuperclassSplit:
+    """Decide which boxes, classes and images of a file are known, unknown or left out."""
+    is_chosen, outcomes = _choose_images(columns, tree)
+    rows = np.flatnonzero(is_chosen[columns.image_index])
+    n_rows = len(rows)
+    rows = rows[~tree.is_removed[columns.label_index[rows]]]
+    dropped = {"part or removed class": n_rows - len(rows)}
+    is_outside = tree.superclass_of[columns.label_index[rows]] < 0
+    if is_outside.any():
+        _refuse_outside(columns, tree, rows[is_outside])
+        rows = rows[~is_outside]
+        dropped["outside of all super-classes"] = int(is_outside.sum())
+    if tree.rules.doubles == "drop":
+        is_double = find_doubles(columns, tree, rows, tree.rules.same_place_iou)
+        rows = rows[~is_double]
+        dropped["at the place of a related one"] = int(is_double.sum())
+    counts = np.bincount(columns.label_index[rows], minlength=len(tree.labels))
+    classes = choose_known(counts, tree)
+    return _assign_images(columns, tree, rows, classes, is_chosen, outcomes, dropped)
+
+
+def _choose_images(
+    columns: BoxColumns, tree: ClassTree
+) -> tuple[Bool[np.ndarray, "images"], dict[str, int]]:
+    """Return which images are scenes that the rules ask for."""
+    n_images = len(columns.image_ids)
+
+    def holding(names: Names) -> Bool[np.ndarray, "images"]:
+        held = np.zeros(n_images, np.bool_)
+        held[columns.image_index[tree.mask(names)[columns.label_index]]] = True
+        return held
+
+    has_scene = holding(tree.rules.contains) if tree.rules.contains else np.ones(n_images, np.bool_)
+    is_excluded = holding(tree.rules.excludes)
+    outcomes = {
+        "without a class of contains": int((~has_scene).sum()),
+        "with a class of excludes": int((has_scene & is_excluded).sum()),
+    }
+    return has_scene & ~is_excluded, outcomes
+
+
+def _refuse_outside(columns: BoxColumns, tree: ClassTree, rows: Int[np.ndarray, "boxes"]) -> None:
+    if tree.rules.outside == "remove":
+        return
+    counts = np.bincount(columns.label_index[rows], minlength=len(tree.labels))
+    first = int(counts.argmax())
+    raise InvalidDataError(
+        f"{count(int((counts > 0).sum()), 'class', 'classes')} of {columns.path.name} "
+        f"belong to no super-class, such as {tree.names[first]!r} with "
+        f"{count(int(counts[first]), 'box', 'boxes')}. Group them under [superclasses] of the "
+        f'rules, list them in removed, or write outside = "remove".'
+    )
+
+
+def find_doubles(
+    columns: BoxColumns, tree: ClassTree, rows: Int[np.ndarray, "boxes"], iou: float
+) -> Bool[np.ndarray, "boxes"]:
+    """Return which boxes lie at the place of a better one whose label has the same super-class.
+
+    Boxes of an image and super-class are compared along their left edges. An IoU of t needs
+    left edges within (1 - t) of the width of the box that begins first, so that few are compared.
+
+    Args:
+        columns: All boxes.
+        tree: Super-classes and depths of their labels.
+        rows: The boxes to compare.
+        iou: From this IoU on, boxes are at one place.
+    """
+    label = columns.label_index[rows]
+    group = columns.image_index[rows].astype(np.int64) * len(tree.superclass_names)
+    group += tree.superclass_of[label]
+    edges = [edge[rows] for edge in columns.edges]
+    # one sort of whole numbers in place of a slower one by two keys
+    keys = (group << _LEFT_BITS) + (edges[0] * (1 << _LEFT_BITS)).astype(np.int64)
+    order = np.argsort(keys)
+    group, left = group[order], edges[0][order]
+    reach = left + (1 - iou) * (edges[1][order] - left)
+    reach += 2.0 ** (1 - _LEFT_BITS)  # left edges are sorted up to this
+    is_double, rank = np.zeros(len(rows), np.bool_), _ranks(label, tree)
+    first = np.flatnonzero((group[1:] == group[:-1]) & (left[1:] <= reach[:-1]))
+    step = 1
+    while len(first):
+        one, other = order[first], order[first + step]
+        is_same = _ious(edges, one, other) >= iou
+        one, other = one[is_same], other[is_same]
+        is_better = rank[one] < rank[other]
+        is_better |= (rank[one] == rank[other]) & (one < other)  # the first line of the file
+        is_double[np.where(is_better, other, one)] = True
+        step += 1
+        first = first[first + step < len(rows)]
+        second = first + step
+        first = first[(group[second] == group[first]) & (left[second] <= reach[first])]
+    return is_double
+
+
+def _ious(
+    edges: Sequence[Float[np.ndarray, "boxes"]],
+    one: Int[np.ndarray, "pairs"],
+    other: Int[np.ndarray, "pairs"],
+) -> Float[np.ndarray, "pairs"]:
+    """Return the IoU of pairs of boxes; 0 for those without an area."""
+    left, right, top, bottom = edges
+    width = np.minimum(right[one], right[other]) - np.maximum(left[one], left[other])
+    height = np.minimum(bottom[one], bottom[other]) - np.maximum(top[one], top[other])
+    overlap = width.clip(min=0) * height.clip(min=0)
+    union = (right[one] - left[one]) * (bottom[one] - top[one]) - overlap
+    union += (right[other] - left[other]) * (bottom[other] - top[other])
+    ious: Float[np.ndarray, pairs] = np.divide(
+        overlap, union, out=np.zeros_like(overlap), where=union > 0
+    )
+    return ious
+
+
+def _ranks(label: Int[np.ndarray, "boxes"], tree: ClassTree) -> Int[np.ndarray, "boxes"]:
+    """Return the rank of each box's label: deeper ones first, then frequent ones, then by name."""
+    counts = np.bincount(label, minlength=len(tree.labels))
+    by_name = np.argsort(np.argsort(np.array(tree.names)))
+    ranks = np.empty(len(tree.labels), np.int32)
+    ranks[np.lexsort((by_name, -counts, -tree.depths))] = np.arange(len(tree.labels))
+    of_boxes: Int[np.ndarray, boxes] = ranks[label]
+    return of_boxes
+
+
+def choose_known(counts: Int[np.ndarray, "labels"], tree: ClassTree) -> list[ClassRow]:
+    """Return the classes that have objects, with their roles.
+
+    Args:
+        counts: How many objects each class has.
+        tree: The classes and the rules.
+    """
+    rules, classes = tree.rules, []
+    for number, superclass in enumerate(tree.superclass_names):
+        inside = np.flatnonzero((tree.superclass_of == number) & (counts > 0))
+        ranked = sorted(inside.tolist(), key=lambda k: (-counts[k], tree.names[k]))
+        counted = [k for k in ranked if not tree.is_ignored[k]]
+        n_known = _rounded(rules.share_known * len(counted), rules.rounding)
+        frequent = {k for k in counted[:n_known] if counts[k] >= rules.smallest_known}
+        for k in ranked:
+            role: Any = "known" if k in frequent else "unknown"
+            role = "ignored" if tree.is_ignored[k] else role
+            classes.append(ClassRow(superclass, tree.names[k], int(counts[k]), role))
+    if not any(row.role == "known" for row in classes):
+        raise InvalidDataError(
+            f"No class has the {rules.smallest_known:,} objects that a known class needs, of "
+            f"{count(len(classes), 'class', 'classes')} that are there. Lower smallest_known, or "
+            f"give more boxes."
+        )
+    return classes
+
+
+def _rounded(number: float, rounding: str) -> int:
+    """Round a number of classes.
+
+    >>> [_rounded(1.5, rounding) for rounding in ("up", "down", "nearest")]
+    [2, 1, 2]
+    """
+    number = round(number, 9)  # 0.1 * 30 is a little more than 3
+    if rounding == "up":
+        return math.ceil(number)
+    return math.floor(number if rounding == "down" else number + 0.5)
+
+
+def _assign_images(
+    columns: BoxColumns,
+    tree: ClassTree,
+    rows: Int[np.ndarray, "objects"],
+    classes: Sequence[ClassRow],
+    is_chosen: Bool[np.ndarray, "images"],
+    outcomes: dict[str, int],
+    dropped: Mapping[str, int],
+) -> SuperclassSplit:
+    """Send each chosen image to a part."""
+    has = {}
+    for role in ("known", "unknown"):
+        named = {row.name for row in classes if row.role == role}
+        is_of_role = np.array([name in named for name in tree.names], np.bool_)
+        has[role] = np.zeros(len(columns.image_ids), np.bool_)
+        has[role][columns.image_index[rows[is_of_role[columns.label_index[rows]]]]] = True
+    is_there = is_chosen & (has["known"] | has["unknown"])
+    part_of_image = np.full(len(is_chosen), -1, np.int8)
+    images = np.flatnonzero(is_there)
+    part_of_image[images] = _parts(
+        columns.image_ids[images].to_list(),
+        has["known"][images],
+        has["unknown"][images],
+        tree.rules,
+    )
+    outcomes["without a known or unknown object"] = int((is_chosen & ~is_there).sum())
+    for number, name in enumerate(PARTS):
+        outcomes[name] = int((part_of_image == number).sum())
+    kept = rows[is_there[columns.image_index[rows]]]
+    return SuperclassSplit(
+        columns, kept, classes, part_of_image, has["unknown"], has["known"], outcomes, dropped
+    )
+
+
+def _parts(
+    image_ids: Sequence[str],
+    has_known: Bool[np.ndarray, "images"],
+    has_unknown: Bool[np.ndarray, "images"],
+    rules: SuperclassRules,
+) -> Int[np.ndarray, "images"]:
+    """Return the part of each image, by a hash of its id.
+
+    An image with known and unknown objects that is not trained on is tested, since a validation
+    set shows either known or unknown objects.
+    """
+    hashes = np.array([crc32(image_id.encode()) for image_id in image_ids], np.float64) / 2**32
+    shares = rules.shares
+    parts = np.digitize(hashes, [shares.train, shares.train + shares.validation])
+    if rules.scenario == "unseen":
+        held_out = shares.validation + shares.test
+        parts = np.where(
+            has_unknown, np.digitize(hashes, [0.0, shares.validation / held_out]), parts
+        )
+    is_mixed = has_known & has_unknown
+    parts = np.where(is_mixed & (parts == 1), 2, parts)
+    return parts.astype(np.int8)
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+class OpenImagesFiles(NamedTuple):
+    """The files of OpenImages below a folder."""
+
+    folder: Path
+    boxes: Sequence[Path]
+    class_names: Path
+    hierarchy: Path
+
+    @classmethod
+    def below(cls, folder: Path) -> "OpenImagesFiles":
+        """Find train-annotations-bbox.csv and its like, the class names and the hierarchy."""
+        boxes = [
+            path
+            for part in PARTS
+            for start in ("", "oidv6-")
+            if (path := folder / f"{start}{part}-annotations-bbox.csv").is_file()
+        ]
+        if not boxes:
+            raise MissingDataError(
+                f"There is no train-annotations-bbox.csv in {folder}; get it from {_PUBLISHED} and "
+                f"put it there."
+            )
+        return cls(folder, boxes, _find(folder, _CLASS_NAMES), _find(folder, _HIERARCHIES))
+
+
+def _find(folder: Path, names: Sequence[str]) -> Path:
+    for name in names:
+        if (path := folder / name).is_file():
+            return path
+    raise MissingDataError(
+        f"There is no {names[0]} in {folder}; get it from {_PUBLISHED} and put it there."
+    )
+
+
+def build_openimages(
+    files: OpenImagesFiles,
+    rules: SuperclassRules,
+    rules_file: Path,
+    *,
+    on_step: OnStep = lambda _: None,
+) -> OpenSetBuild:
+    """Build an open set of OpenImages by super-classes.
+
+    Boxes of OpenImages are shares of an image, so that images need a size: that of the file in
+    train, validation, test or the folder itself, or a line of sizes.csv (id,width,height).
+
+    Args:
+        files: Where boxes, class names and the hierarchy are.
+        rules: What is known, unknown and left out.
+        rules_file: The file that the rules come from.
+        on_step: Called with the name of each step.
+    """
+    tree = ClassTree.of(load_class_names(files.class_names), load_hierarchy(files.hierarchy), rules)
+    on_step(f"reading {', '.join(path.name for path in files.boxes)}")
+    columns = _joined([load_box_columns(path, tree.labels) for path in files.boxes])
+    on_step("deciding")
+    split = split_by_superclass(columns, tree)
+    on_step("looking for images")
+    collected = _collect(split, tree, files, rules_file)
+    unsized = sorted({*_chosen_ids(split)} - {*collected.places})
+    return _build_of(split, tree, _sets_of(collected), unsized)
+
+
+def _joined(parts: Sequence[BoxColumns]) -> BoxColumns:
+    """Join the boxes of several files."""
+    if len(parts) == 1:
+        return parts[0]
+    import polars as pl
+
+    image_ids = pl.concat([part.image_ids for part in parts])
+    starts = np.cumsum([0, *(len(part.image_ids) for part in parts)])
+    if image_ids.n_unique() < len(image_ids):
+        raise InvalidDataError(
+            f"{parts[0].path.parent} has an image in two files of boxes; give files whose images "
+            f"differ."
+        )
+    index = [part.image_index + start for part, start in zip(parts, starts, strict=False)]
+    edges = zip(*(part.edges for part in parts), strict=True)
+    return BoxColumns(
+        parts[0].path,
+        image_ids,
+        np.concatenate(index).astype(np.int32),
+        np.concatenate([part.label_index for part in parts]),
+        tuple(np.concatenate(column) for column in edges),
+        np.concatenate([part.is_group for part in parts]),
+    )
+
+
+class PlacedImage(NamedTuple):
+    """Where an image lies and its size."""
+
+    file_name: str
+    size: Size
+
+
+def _chosen_ids(split: SuperclassSplit) -> list[str]:
+    ids: list[str] = split.columns.image_ids[np.flatnonzero(split.part_of_image >= 0)].to_list()
+    return ids
+
+
+def _find_images(folder: Path, image_ids: Sequence[str]) -> dict[str, PlacedImage]:
+    """Find the images that lie in the folder, and sizes of others in sizes.csv."""
+    found: dict[str, PlacedImage] = {}
+    wanted = set(image_ids)
+    for place in (*PARTS, ""):
+        there = {path.stem for path in (folder / place).glob("*.jpg")} & wanted
+        prefix = f"{place}/" if place else ""
+        for image_id, size in sizes_from_images(folder / place, sorted(there - {*found})).items():
+            found[image_id] = PlacedImage(f"{prefix}{image_id}.jpg", size)
+    if (listed := folder / SIZES).is_file():
+        for image_id, size in sizes_from_csv(listed).items():
+            if image_id in wanted:
+                found.setdefault(image_id, PlacedImage(f"{image_id}.jpg", size))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Collected:
+    """Images with a size, objects and categories that sets are made of."""
+
+    split: SuperclassSplit
+    places: Mapping[str, PlacedImage]
+    objects: Mapping[ImageId, Sequence[Record]]
+    categories: Sequence[Record]
+    folder: Path
+    inputs: Sequence[InputFile]
+
+    @cached_property
+    def images(self) -> list[tuple[str, int]]:
+        """Ids and places of the chosen images that have a size, by their ids."""
+        ids = self.split.columns.image_ids
+        chosen = ((ids[k], k) for k in np.flatnonzero(self.split.part_of_image >= 0).tolist())
+        return sorted((image_id, k) for image_id, k in chosen if image_id in self.places)
+
+    def part(self, name: str, *, shows_unknown: bool | None = None) -> list[str]:
+        """Return the ids of a part, or of its images that show unknown objects or do not."""
+        split, number = self.split, PARTS.index(name)
+        return [
+            image_id
+            for image_id, k in self.images
+            if split.part_of_image[k] == number
+            and shows_unknown in (None, bool(split.has_unknown[k]))
+        ]
+
+    def set_of(self, name: str, ids: Sequence[str], without: Collection[str] = ()) -> BuiltSet:
+        """Return a set of images; objects of some classes may be left out."""
+        images: dict[ImageId, Record] = {k: _image(k, self.places[k]) for k in ids}
+        hidden = {record["id"] for record in self.categories if record["name"] in without}
+        given = {k: self.objects[k] for k in ids if k in self.objects}
+        kept = {
+            k: [record for record in group if record["category_id"] not in hidden]
+            for k, group in given.items()
+        }
+        n_hidden = sum(map(len, given.values())) - sum(map(len, kept.values()))
+        dropped = {"unknown, not labelled": n_hidden} if n_hidden else {}
+        objects: dict[ImageId, Sequence[Record]] = {k: group for k, group in kept.items() if group}
+        source = self.split.columns.path.name
+        annotations = Annotations(source, images, objects, self.categories)
+        return BuiltSet(name, annotations, self.folder, self.inputs, {}, dropped)
+
+
+def _collect(
+    split: SuperclassSplit, tree: ClassTree, files: OpenImagesFiles, rules_file: Path
+) -> _Collected:
+    """Look for the images and turn their objects into records."""
+    places = _find_images(files.folder, _chosen_ids(split))
+    numbers = {row.name: number for number, row in enumerate(split.classes, start=1)}
+    categories: list[Record] = [
+        {"id": numbers[row.name], "name": row.name, "supercategory": row.superclass}
+        for row in split.classes
+    ]
+    named = [("rules", rules_file), ("class names", files.class_names)]
+    named += [("hierarchy", files.hierarchy), *(("boxes", path) for path in files.boxes)]
+    if (listed := files.folder / SIZES).is_file():
+        named.append(("sizes", listed))
+    inputs = [InputFile.at(part, path) for part, path in named]
+    objects = _objects_of(split, tree, numbers, places)
+    return _Collected(split, places, objects, categories, files.folder.absolute(), inputs)
+
+
+def _sets_of(collected: _Collected) -> list[BuiltSet]:
+    split = collected.split
+    everything = collected.set_of("all", collected.part("test"))
+    known_only = collected.part("validation", shows_unknown=False)
+    return [
+        collected.set_of("train", collected.part("train"), without=split.names("unknown")),
+        collected.set_of("validation", known_only),
+        collected.set_of("unknown-validation", collected.part("validation", shows_unknown=True)),
+        *pure_sets(everything, split.names("known"), split.names("ignored")),
+        everything,
+    ]
+
+
+def _objects_of(
+    split: SuperclassSplit,
+    tree: ClassTree,
+    numbers: Mapping[str, int],
+    places: Mapping[str, PlacedImage],
+) -> dict[ImageId, list[Record]]:
+    """Return the objects of images with a size; ids are lines of the file of boxes, from 1."""
+    columns, rows = split.columns, split.rows
+    category_of = [numbers.get(name, 0) for name in tree.names]
+    image_of = columns.image_index[rows]
+    starts = np.flatnonzero(np.diff(image_of, prepend=-1))
+    ids = columns.image_ids[image_of[starts]].to_list()
+    values = zip(
+        rows.tolist(),
+        columns.label_index[rows].tolist(),
+        columns.is_group[rows].tolist(),
+        *(edge[rows].tolist() for edge in columns.edges),
+        strict=True,
+    )
+    objects: dict[ImageId, list[Record]] = {}
+    lengths = np.diff([*starts.tolist(), len(rows)]).tolist()
+    for image_id, n_objects in zip(ids, lengths, strict=True):
+        place = places.get(image_id)
+        for _ in range(n_objects):
+            row, label, is_group, *edges = next(values)
+            if place is not None:
+                record = {"id": row + 1, "image_id": image_id, "category_id": category_of[label],
+                          **box_in_pixels(edges, place.size), "iscrowd": int(is_group)}  # fmt: skip
+                objects.setdefault(image_id, []).append(record)
+    return objects
+
+
+def _image(image_id: str, place: PlacedImage) -> Record:
+    return {"id": image_id, "file_name": place.file_name, "width": place.size.width,
+            "height": place.size.height}  # fmt: skip
+
+
+def _build_of(
+    split: SuperclassSplit, tree: ClassTree, sets: Sequence[BuiltSet], unsized: Sequence[str]
+) -> OpenSetBuild:
+    rules = tree.rules
+    known, unknown = split.names("known"), split.names("unknown")
+    found = {
+        "images": int((split.part_of_image >= 0).sum()),
+        "objects": len(split.rows),
+        "known classes": len(known),
+        "unknown classes": len(unknown),
+    }
+    tallies = [Tally(what, n, rules.published.get(what)) for what, n in found.items()]
+    tallies += [Tally(f"images of {built.name}", built.n_images) for built in sets]
+    problems = []
+    if unsized:
+        problems.append(
+            f"{count(len(unsized), 'image')} left out, whose size is not known, such as "
+            f"{unsized[0]}; put them into the folder, or list them in {SIZES}"
+        )
+    parameters = {
+        "rules": rules.model_dump(),
+        "images_of_boxes": dict(split.outcomes),
+        "dropped_objects": {reason: n for reason, n in split.dropped.items() if n},
+        "classes": [row._asdict() for row in split.classes],
+    }
+    return OpenSetBuild(
+        rules.name, rules.version, rules.title, rules.paper, known, sets, tallies, parameters,
+        ignored=split.names("ignored"), problems=problems, notes=_notes(split),
+        remarks=rules.remarks,
+    )  # fmt: skip
+
+
+def _notes(split: SuperclassSplit) -> list[str]:
+    """Return what is odd about super-classes."""
+    roles: dict[str, set[str]] = {}
+    for row in split.classes:
+        roles.setdefault(row.superclass, set()).add(row.role)
+    without = [name for name, held in roles.items() if "unknown" in held and "known" not in held]
+    if not without:
+        return []
+    return [f"no class is known of {', '.join(without)}; their objects are unknown"]
