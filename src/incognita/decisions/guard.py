@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from copy import copy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import file_digest
 from io import StringIO
 from os import PathLike
@@ -41,8 +41,8 @@ from incognita.errors import IncognitaError, InvalidDataError
 from incognita.extraction.extract import run_on_images
 from incognita.extraction.settings import Settings
 from incognita.files import check_regular, load_json, replacing, replacing_text
-from incognita.methods import METHODS, load_method
 from incognita.methods.method import Method, Rows
+from incognita.methods.parse import parse_method
 from incognita.methods.saving import load_saved_method, save_method
 from incognita.registry import need
 from incognita.shapes import Bool, Float, Float64, Int
@@ -206,7 +206,7 @@ class Guard:
     method: Method
     threshold: UnknownThreshold
     expected: OperatingPoint
-    n_classes: int | None = None
+    n_classes: int
     class_names: tuple[str, ...] | None = None
     head: Head | None = None
     _columns: set[tuple[Any, ...]] = field(default_factory=set, init=False, repr=False)
@@ -216,7 +216,7 @@ class Guard:
         if self.head is not None:
             object.__setattr__(self, "head", _OwnHead(self.head.weight, self.head.bias))
         names = self.class_names
-        if names is not None and self.n_classes not in (None, len(names)):
+        if names is not None and len(names) != self.n_classes:
             raise InvalidDataError(
                 f"Expected the names of {self.n_classes} classes, as many as there are logits, got "
                 f"{len(names)}. Pass the classes of the model."
@@ -287,16 +287,15 @@ class Guard:
             method: The fitted method of the result; a method that learns nothing is built from the
                 result.
             policy: How the threshold is chosen, as for `fit`.
-            class_names: The classes in the order of the logits.
+            class_names: The classes in the order of the logits; by default those of the result.
             level: The probability that each interval covers its share.
         """
         _check_level(level)
         record = _load_result(Path(path))
         method = _method_of(record, Path(path), method)
-        names = None if class_names is None else tuple(class_names)
+        names = tuple(class_names or record["identity"]["classes"])
         known, unknown = _load_scores(Path(path).with_suffix(".parquet"))
-        n_classes = None if names is None else len(names)
-        return cls(method, *_choose(policy, known, unknown, level), n_classes, names)
+        return cls(method, *_choose(policy, known, unknown, level), len(names), names)
 
     def check(self, outputs: Outputs) -> GuardOutput:
         """Accept or reject the outputs of one image or several, or each box of a detector."""
@@ -471,11 +470,10 @@ class GuardedModel:
 
     def _check_names(self, names: tuple[str, ...]) -> None:
         expected, n = self.guard.class_names, self.guard.n_classes
-        if (expected is not None and names != expected) or n not in (None, len(names)):
-            known = f"{n or len(expected or ())} classes"
-            shown = f" ({', '.join(expected):.80})" if expected else ""
+        if names != (expected or names) or len(names) != n:
             raise InvalidDataError(
-                f"Expected a model with the {known} of the guard{shown}, got {len(names)} "
+                f"Expected a model with the {n} classes of the guard "
+                f"({', '.join(expected or ('not named',)):.80}), got {len(names)} "
                 f"({', '.join(names):.80}). Fit a guard for this model."
             )
 
@@ -503,19 +501,18 @@ class GuardedModel:
 
 
 class _OwnHead(Head):
-    """A copy of a head, whose weights are converted to another type only once."""
+    """A copy of a head that keeps its weights in float64, too, in which methods multiply."""
 
     def __post_init__(self) -> None:
         weight, bias = (t.detach().clone() for t in (self.weight, self.bias))
-        vars(self).update(weight=weight, bias=bias, converted={})
+        vars(self).update(weight=weight, bias=bias, in_float64=(weight.double(), bias.double()))
         super().__post_init__()
 
     def weights_like(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        converted: dict[Any, tuple[Tensor, Tensor]] = vars(self)["converted"]
-        key = features.dtype, features.device
-        if key not in converted:
-            converted[key] = super().weights_like(features)
-        return converted[key]
+        if features.dtype != torch.float64 or features.device != self.weight.device:
+            return super().weights_like(features)
+        exact: tuple[Tensor, Tensor] = vars(self)["in_float64"]
+        return exact
 
 
 class _CheckedOutputs(ClassifierOutputs):
@@ -553,7 +550,7 @@ def _choose(
     return threshold, known.operating_point(threshold, unknown, level=level)
 
 
-def _score(method: Method, outputs: Outputs, n_classes: int | None) -> ScoredRows:
+def _score(method: Method, outputs: Outputs, n_classes: int) -> ScoredRows:
     rows = outputs.rows() if isinstance(outputs, DetectorOutputs) else outputs
     _check_classes(n_classes, rows)
     with torch.no_grad():
@@ -579,8 +576,8 @@ def _check_level(level: float) -> None:
         raise InvalidDataError(f"Expected a level between 0 and 1, such as 0.95, got {level}.")
 
 
-def _check_classes(n_classes: int | None, outputs: ClassifierOutputs) -> None:
-    if n_classes is not None and outputs.logits.shape[1] != n_classes:
+def _check_classes(n_classes: int, outputs: ClassifierOutputs) -> None:
+    if outputs.logits.shape[1] != n_classes:
         raise InvalidDataError(
             f"Expected outputs with the {n_classes} classes of the guard, got "
             f"{outputs.logits.shape[1]}. Check outputs of the model it was fitted for."
@@ -677,6 +674,11 @@ def _load_result(path: Path) -> Mapping[str, Any]:
             f"Expected a result that `incognita run` stored in {path}, got {kind!r:.80}. Pass the "
             f"JSON file of one method."
         )
+    missing = [key for key in ("method", "parameters", "identity") if key not in record]
+    if missing or "classes" not in record["identity"]:
+        raise InvalidDataError(
+            f"{path} lacks {(*missing, 'its classes')[0]}; run the method again."
+        )
     scores = path.with_suffix(".parquet")
     check_regular(scores)
     if record.get("scores_sha256") != _hash_of(scores):  # polars may crash on a damaged table
@@ -687,27 +689,37 @@ def _load_result(path: Path) -> Mapping[str, Any]:
 
 
 def _method_of(record: Mapping[str, Any], path: Path, method: Method | None) -> Method:
+    """Return the method of a result: the one given, if it is that one, or one that learns nothing.
+
+    A method is compared by its class and the values of all parameters, also of its scorer.
+    """
     name, parameters = str(record["method"]), dict(record["parameters"])
+    expected = parse_method(name)
     if method is None:
-        if name not in METHODS.homes:
-            raise InvalidDataError(
-                f"Expected the fitted method of {path.name}, {name}, got none. Pass it as method."
-            )
-        method = load_method(name, **parameters)
-        if method._learns():
+        own = {key: value for key, value in parameters.items() if key != "scorer"}
+        method = replace(expected, **own)
+        if Needs.KNOWN in method.all_needs or Needs.VALIDATION in method.all_needs:
             raise InvalidDataError(
                 f"{name} learns from known outputs, which {path.name} does not hold. Pass the "
                 f"fitted method as method."
             )
     _check_method(method)
-    own = json.loads(json.dumps(method.parameters(), default=str))
-    is_other = name in METHODS.homes and type(load_method(name)) is not type(method)
-    if is_other or own != parameters:
+    given = _parameters_of(method)
+    if type(expected).__name__ != method.title or given != parameters:
         raise InvalidDataError(
-            f"Expected {name} with {parameters} as in {path.name}, got {method.title} with {own}. "
-            f"Pass the method of that result."
+            f"Expected {name} with {parameters} as in {path.name}, got {method.title} with "
+            f"{given}. Pass the method of that result."
         )
     return method
+
+
+def _parameters_of(method: Method) -> dict[str, Any]:
+    """Return the parameters as a result holds them."""
+    own: dict[str, Any] = json.loads(json.dumps(method.parameters(), default=str))
+    scorer = getattr(method, "scorer", None)
+    if isinstance(scorer, Method):
+        own["scorer"] = {type(scorer).__name__: _parameters_of(scorer)}
+    return own
 
 
 def _load_scores(path: Path) -> tuple[ScoredRows, ScoredRows | None]:
