@@ -32,6 +32,7 @@ LAYERS = [
 SINGLE_IMPORTER = {
     "incognita.benchmarks.data_plan",
     "incognita.benchmarks.sources",
+    "incognita.benchmarks.sources.folder",
     "incognita.benchmarks.splits.build",
     "incognita.benchmarks.splits.saod",
     "incognita.benchmarks.splits.saod_driving",
@@ -39,6 +40,7 @@ SINGLE_IMPORTER = {
     "incognita.benchmarks.terra.datasets",
     "incognita.benchmarks.terra.rendering",
     "incognita.cli.app",
+    "incognita.cli.audit",
     "incognita.cli.build",
     "incognita.cli.confusions",
     "incognita.cli.corrupt",

@@ -16,11 +16,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import incognita
+from incognita.benchmarks.class_overlaps import load_class_list
 from incognita.benchmarks.definition_files import parse_definition
 from incognita.benchmarks.load import load_benchmark
 from incognita.benchmarks.splits.build import build_from_annotations
 from incognita.benchmarks.splits.facets import load_levels
-from incognita.benchmarks.splits.rules import load_rules
+from incognita.benchmarks.splits.propose import with_limits
+from incognita.benchmarks.splits.rules import load_rules, parse_rules
 from incognita.benchmarks.splits.superclasses import load_superclass_rules
 from incognita.cli.app import app
 from incognita.evaluation.certify import certify
@@ -227,6 +229,12 @@ def test_the_python_of_the_page_on_semantics_runs(folder, capsys):
     assert names["mapped"].summary in capsys.readouterr().out
 
 
+def test_the_python_of_the_page_on_audits_runs(folder):
+    names = run_page("docs/audit.md")
+    assert not names["audit"].is_clean
+    assert (names["houseplant"].relation, names["houseplant"].known) == ("synonym", "pottedplant")
+
+
 def test_no_page_with_python_is_left_out():
     tested = {
         name
@@ -264,7 +272,7 @@ def test_every_command_exists_with_its_options(line):
 
 def test_every_option_in_the_tables_exists():
     described = set(re.findall(r"`(--[a-z-]+)", EVERYTHING))
-    helps = [help_of([command]) for command in ("certify", "run", "corrupt")]
+    helps = [help_of([command]) for command in ("certify", "run", "corrupt", "audit")]
     helps += [help_of(["selfaware", command]) for command in ("fit", "apply", "evaluate", "study")]
     built = ("saod-gen", "facets", "splits", "voc-coco", "image-list", "openimages")
     helps += [help_of(["build", command]) for command in built]
@@ -309,7 +317,7 @@ def test_every_printed_table_is_an_excerpt_of_its_command(command, table, folder
 
 
 def test_no_table_is_printed_without_its_command():
-    assert len(EXCERPT.findall(EVERYTHING)) == len(blocks("text")) == 3
+    assert len(EXCERPT.findall(EVERYTHING)) == len(blocks("text")) == 4
     fences = re.findall(r"^```(.*)$", EVERYTHING, flags=re.MULTILINE)
     assert set(fences[::2]) == {"bash", "python", "text", "toml"}
     assert set(fences[1::2]) == {""}
@@ -321,7 +329,8 @@ def test_no_table_is_printed_without_its_command():
 def test_every_toml_block_is_tested_below():
     known = (
         "mine/signs", 'mine/street"', "mine/street-splits", "[superclasses]", "cifar10-c",
-        "severity 5", "veterinarians_office", "mine/kitchens", "[sun397]",
+        "severity 5", "veterinarians_office", "mine/outliers", "mine/by-meaning", "mine/kitchens",
+        "[sun397]",
     )  # fmt: skip
     assert len(blocks("toml")) == len(known)
     for word in known:
@@ -398,6 +407,20 @@ def test_the_rules_of_splits_assign_images(tmp_path):
     splits = build_from_annotations(rules, tmp_path / "my_annotations.json").splits
     assert splits.counts == {"near": 2, "far": 2, "farther": 1}
     assert [named[image.image_id] for image in splits.known_images()] == ["car", "person"]
+
+
+def test_the_class_list_of_the_page_is_valid(tmp_path):
+    path = tmp_path / "outliers.toml"
+    path.write_text(toml_with("mine/outliers"))
+    found = load_class_list(path)
+    assert len(found.classes) + len(found.left_out) == 1000
+    assert "goldfish" in {pair.unknown for pair in found.left_out}
+
+
+def test_the_limits_of_the_page_assign_categories():
+    content = tomllib.loads(toml_with("mine/by-meaning"))
+    rules = with_limits(parse_rules(content, source="page"), ["horse", "zebra", "tree", "pizza"])
+    assert (rules.near, rules.far, rules.farther) == (["zebra"], ["tree"], ["pizza"])
 
 
 def test_the_rules_of_superclasses_are_valid(tmp_path):

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 from incognita.registry import attach
 
 if TYPE_CHECKING:
+    from incognita.benchmarks.audit import Audit as Audit
+    from incognita.benchmarks.audit import audit_inputs as audit_inputs
+    from incognita.benchmarks.audit import read_input as read_input
     from incognita.benchmarks.benchmark import Benchmark as Benchmark
     from incognita.benchmarks.corruptions import corrupt as corrupt
     from incognita.benchmarks.corruptions.datasets import corrupted as corrupted
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        ".audit": ["Audit", "audit_inputs", "read_input"],
         ".benchmark": ["Benchmark"],
         ".corruptions": ["corrupt"],
         ".corruptions.datasets": ["corrupted"],

@@ -148,7 +148,7 @@ def refuse_overlaps(
     images = [identify(named.dataset) for named in sets]
     for place, first in enumerate(sets):
         for earlier, second in enumerate(sets[:place]):
-            if not _must_be_apart(first.role, second.role):
+            if not must_be_apart(first.role, second.role):
                 continue
             if shared := images[place] & images[earlier]:
                 raise InvalidDataError(
@@ -159,7 +159,8 @@ def refuse_overlaps(
                 )
 
 
-def _must_be_apart(first: str, second: str) -> bool:
+def must_be_apart(first: str, second: str) -> bool:
+    """Return whether sets of these roles must not share an image."""
     if (first in TESTED_ROLES) != (second in TESTED_ROLES):
         return True
     if "mixed" in (first, second):  # it shows both, so that it may repeat what is tested apart

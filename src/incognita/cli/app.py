@@ -9,6 +9,7 @@ import typer
 
 from incognita._version import __version__
 from incognita.cli import _terminal as terminal
+from incognita.cli.audit import audit_command
 from incognita.cli.build import build_app
 from incognita.cli.certify import certify_command
 from incognita.cli.confusions import confusions_command
@@ -46,6 +47,7 @@ app.command("run")(run_command)
 app.command("show")(show_command)
 app.command("list")(list_command)
 app.command("corrupt")(corrupt_command)
+app.command("audit")(audit_command)
 app.command("confusions")(confusions_command)
 app.add_typer(data_app, name="data")
 app.add_typer(build_app, name="build")

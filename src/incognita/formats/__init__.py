@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from incognita.formats.coco_results import load_coco as load_coco
     from incognita.formats.coco_results import load_detections as load_detections
     from incognita.formats.coco_results import save_detections as save_detections
+    from incognita.formats.image_hashes import find_repeats as find_repeats
+    from incognita.formats.image_hashes import hash_images as hash_images
     from incognita.formats.voc import load_voc as load_voc
     from incognita.formats.yolo import load_yolo as load_yolo
 
@@ -45,6 +47,7 @@ __getattr__, __dir__, __all__ = attach(
         ".class_roles": ["ClassMap", "load_class_map"],
         ".coco_annotations": ["CocoTruth", "load_truth", "save_truth"],
         ".coco_results": ["load_coco", "load_detections", "save_detections"],
+        ".image_hashes": ["find_repeats", "hash_images"],
         ".voc": ["load_voc"],
         ".yolo": ["load_yolo"],
     },

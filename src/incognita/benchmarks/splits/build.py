@@ -30,6 +30,7 @@ import numpy as np
 from incognita.benchmarks.definition_files import find_definition
 from incognita.benchmarks.sources.entry import UNKNOWN_GROUPS
 from incognita.benchmarks.splits.assign import build_splits
+from incognita.benchmarks.splits.propose import with_limits
 from incognita.benchmarks.splits.rules import (
     IdLists,
     SplitRules,
@@ -123,6 +124,7 @@ def build_from_annotations(
     images = beside if images is None else images
     on_step(f"reading {annotations.name}")
     base, unsized, files = _read(annotations, images)
+    rules = with_limits(rules, [*base.category_names.values()])
     second = None
     if candidates is not None and rules.candidates.ids():
         on_step(f"reading {candidates.name}")

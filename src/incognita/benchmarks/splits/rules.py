@@ -11,6 +11,9 @@ remove_ids = [724]            # lists of image ids, made by looking at images
 near = [285388]
 [expected]                    # how many images there are when nothing is missing
 near = 1174
+[limits]                      # where categories go that no list names, by meaning
+near = 0.8                    # at least this similar to a known class: near
+far = 0.6                     # else, at least this: far; all others are farther
 """
 
 from collections.abc import Mapping, Sequence
@@ -103,6 +106,36 @@ class ImageFolders(_Table):
     candidates: str = ""
 
 
+class SimilarityLimits(_Table):
+    """Assigns categories that no list names, by their similarity to the nearest known class.
+
+    Args:
+        near: Categories at least this similar are near.
+        far: Others at least this similar are far, all the rest is farther; without it they are far.
+        measure: The similarity of WordNet: Wu-Palmer, path, Leacock-Chodorow, or the mean of all.
+    """
+
+    near: float
+    far: float | None = None
+    measure: Literal["wup", "path", "lch", "mean"] = "wup"
+
+    @model_validator(mode="after")
+    def _near_is_higher(self) -> "SimilarityLimits":
+        if self.far is not None and self.far >= self.near:
+            raise ValueError(f"far is {self.far:g}, but must be below near, {self.near:g}")
+        return self
+
+    def split(self, similarity: float) -> Split:
+        """Return the split of a category.
+
+        >>> SimilarityLimits(near=0.8, far=0.6).split(0.7)
+        'far'
+        """
+        if similarity >= self.near:
+            return "near"
+        return "far" if self.far is None or similarity >= self.far else "farther"
+
+
 class SplitRules(IdLists):
     """What a rules file says; nothing is read but the file.
 
@@ -123,6 +156,7 @@ class SplitRules(IdLists):
         image_folders: Where the images lie.
         published_lists: Lengths of published lists of ids that this file does not contain.
         expected: How many images each split has when nothing is missing.
+        limits: Where categories go that no list names; without it they are not looked at.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -141,6 +175,7 @@ class SplitRules(IdLists):
     image_folders: ImageFolders = ImageFolders()
     published_lists: Mapping[str, PositiveInt] = {}
     expected: Mapping[Split, PositiveInt] = {}
+    limits: SimilarityLimits | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> "SplitRules":
