@@ -632,7 +632,7 @@ def _divided(audited: AuditedSet, rules: SplitRules) -> list[AuditedSet]:
     if audited.shown is None:
         return _divided_classes(audited, rules)
     shown, rule = audited.shown, CategoryRule(rules)
-    held = [[] for _ in shown.image_ids]  # type: list[list[str]]
+    held: list[list[str]] = [[] for _ in shown.image_ids]
     for image, place in zip(shown.images.tolist(), shown.classes.tolist(), strict=True):
         held[image].append(shown.names[place])
     splits = [
