@@ -176,7 +176,7 @@ def _certify_scores(
     seed: int,
     log: Path | None,
 ) -> "Certificate":
-    from incognita.evaluation.certify_scores import N_SCORE_STEPS, certify_scores
+    from incognita.evaluation.score_certificate import N_SCORE_STEPS, certify_scores
 
     with progress_on_stderr(n_steps=N_SCORE_STEPS, first="reading", log=log) as (on_step, _):
         return certify_scores(

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from incognita.registry import attach
 
 if TYPE_CHECKING:
-    from incognita.evaluation.certify_scores import certify_scores as certify_scores
     from incognita.evaluation.confusions import ConfusionReport as ConfusionReport
     from incognita.evaluation.confusions import study_confusions as study_confusions
+    from incognita.evaluation.score_certificate import certify_scores as certify_scores
     from incognita.evaluation.self_aware import AnnotatedSet as AnnotatedSet
     from incognita.evaluation.self_aware import SelfAwareTest as SelfAwareTest
     from incognita.evaluation.self_aware import evaluate_self_aware as evaluate_self_aware
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        ".certify_scores": ["certify_scores"],
+        ".score_certificate": ["certify_scores"],
         ".confusions": ["ConfusionReport", "study_confusions"],
         ".self_aware": ["AnnotatedSet", "SelfAwareTest", "evaluate_self_aware"],
         ".self_aware_benchmark": ["SelfAwareRun", "make_self_aware"],

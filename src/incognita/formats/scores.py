@@ -89,13 +89,10 @@ def load_scores(scores: "str | PathLike[str] | polars.DataFrame | Mapping[str, A
 def _framed(columns: Mapping[str, Any]) -> "polars.DataFrame":
     import polars
 
-    try:
-        return polars.DataFrame(dict(columns), strict=False)
-    except (polars.exceptions.PolarsError, TypeError, ValueError) as error:
-        problem = " ".join(str(error).split())[:200]
-        raise InvalidDataError(
-            f"Expected columns of one length, got others ({problem})."
-        ) from error
+    lengths = {name: np.size(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:  # polars would repeat a single value
+        raise InvalidDataError(f"Expected columns of one length, got {lengths!s:.200}.")
+    return polars.DataFrame(dict(columns), strict=False)
 
 
 def _read(path: Path) -> "polars.DataFrame":

@@ -35,7 +35,7 @@ TOLERANCE = 1e-12  # 1 - 0.7 is a little more than 0.3, and must still meet 0.3
 _UNBOUNDED = ("wilderness_impact", "wilderness_ratio")  # neither counts nor shares
 
 
-class Verdict(Enum):
+class ClaimVerdict(Enum):
     """Whether a claim holds; undefined where nothing was measured that could decide it."""
 
     PASS = "pass"
@@ -65,8 +65,8 @@ class Claim:
     metric: str
     split: str = "all"
     convention: str = "paper"
-    at_least: float | None = None
-    at_most: float | None = None
+    at_least: float | int | None = None
+    at_most: float | int | None = None
     confidence: float | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     name: str | None = None
@@ -151,19 +151,20 @@ def _check_numbers(table: Mapping[str, Any], source: str) -> None:
             raise InvalidDataError(f"{source}: Expected a number as {key}, got {value!r:.60}.")
 
 
-def as_claims(criteria: str | PathLike[str] | Sequence[Claim] | None) -> tuple[Claim, ...]:
+def as_claims(criteria: object) -> tuple[Claim, ...]:
     """Return the claims of a file of criteria, or those given; none for None."""
     if criteria is None:
         return ()
     if isinstance(criteria, str | PathLike):
         return load_claims(criteria)
-    for claim in criteria:
+    given = criteria if isinstance(criteria, Sequence) else [criteria]
+    for claim in given:
         if not isinstance(claim, Claim):
             raise InvalidDataError(
                 f"Expected a file of criteria or claims, got {claim!r:.80}. Write "
                 f"Claim(metric=…, at_least=…)."
             )
-    return tuple(criteria)
+    return tuple(given)
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,7 @@ class CheckedClaim:
     """
 
     claim: Claim
-    verdict: Verdict
+    verdict: ClaimVerdict
     reason: str
     result: Result | None = None
     bounds: Interval = NO_INTERVAL
@@ -208,7 +209,7 @@ class CheckedClaim:
     @property
     def is_met(self) -> bool:
         """Whether the claim passes."""
-        return self.verdict is Verdict.PASS
+        return self.verdict is ClaimVerdict.PASS
 
     def as_json(self) -> dict[str, Any]:
         """Return the record for a JSON file; NaN becomes null."""
@@ -240,12 +241,12 @@ def _check(claim: Claim, results: Sequence[Result]) -> CheckedClaim:
     key = (claim.metric, claim.convention, claim.split)
     found = [r for r in results if (r.metric, r.convention, r.split) == key]
     if not found:
-        return CheckedClaim(claim, Verdict.UNDEFINED, _what_exists(claim, results))
+        return CheckedClaim(claim, ClaimVerdict.UNDEFINED, _what_exists(claim, results))
     (result,) = found
     if math.isnan(result.value):
-        return CheckedClaim(claim, Verdict.UNDEFINED, str(result.reason), result)
+        return CheckedClaim(claim, ClaimVerdict.UNDEFINED, str(result.reason), result)
     if (difference := _other_parameter(claim, result)) is not None:
-        return CheckedClaim(claim, Verdict.UNDEFINED, difference, result)
+        return CheckedClaim(claim, ClaimVerdict.UNDEFINED, difference, result)
     return _compare(claim, result)
 
 
@@ -253,16 +254,16 @@ def _compare(claim: Claim, result: Result) -> CheckedClaim:
     """Compare the value, or the bound of its interval, with the limit."""
     bounds, origin = interval_for_claims(result)
     if not claim.is_met_by(result.value):
-        return CheckedClaim(claim, Verdict.FAIL, "the value misses the limit", result, bounds)
+        return CheckedClaim(claim, ClaimVerdict.FAIL, "the value misses the limit", result, bounds)
     if claim.confidence is None:
-        return CheckedClaim(claim, Verdict.PASS, "the value meets the limit", result, bounds)
+        return CheckedClaim(claim, ClaimVerdict.PASS, "the value meets the limit", result, bounds)
     name, bound = ("upper", bounds.high) if claim.at_least is None else ("lower", bounds.low)
     if math.isnan(bound):
-        return CheckedClaim(claim, Verdict.UNDEFINED, origin, result, bounds)
+        return CheckedClaim(claim, ClaimVerdict.UNDEFINED, origin, result, bounds)
     is_met = claim.is_met_by(bound)
     verb = "meets" if is_met else "misses"
     reason = f"the {name} bound of the {origin} {verb} the limit"
-    verdict = Verdict.PASS if is_met else Verdict.FAIL
+    verdict = ClaimVerdict.PASS if is_met else ClaimVerdict.FAIL
     return CheckedClaim(claim, verdict, reason, result, bounds)
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from incognita.metrics.catalog import get_metric
-from incognita.results.claims import CheckedClaim, Verdict
+from incognita.results.claims import CheckedClaim, ClaimVerdict
 from incognita.results.result import ClassThreshold, ConfidenceBin, Result
 from incognita.results.tables.layout import Column, Layout, fit, names, natural_width
 
@@ -72,7 +72,11 @@ def _layout(results: Sequence[Result], left_out: Collection[str]) -> Layout:
     return Layout(heads, units, sections, padding=(0, 1))
 
 
-_STYLES = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.UNDEFINED: "yellow"}
+_STYLES = {
+    ClaimVerdict.PASS: "green",
+    ClaimVerdict.FAIL: "bold red",
+    ClaimVerdict.UNDEFINED: "yellow",
+}
 
 
 def claim_table(claims: Sequence[CheckedClaim], *, width: int = 156) -> Table:

@@ -166,7 +166,8 @@ def _replicates(
     rising = np.argsort(columns[0], kind="stable")  # sorted scores are sorted again faster
     ordered = [column[rising] for column in columns]
     values = np.full(counts.shape[1], np.nan)
-    for k, times in enumerate(counts[rising].T.astype(np.int64)):
+    for k in range(len(values)):
+        times = counts[rising, k].astype(np.int64)
         try:
             values[k] = metric(*(np.repeat(column, times) for column in ordered))
         except InvalidDataError:  # the draw has no row, or none of one side
@@ -212,7 +213,7 @@ def _share(
     if threshold is None:
         return _result(metric, split, undefined(NO_THRESHOLD, support))
     if reason is None and not whole.any():
-        reason = "no image of this kind" if metric != "selective_risk" else "no image is accepted"
+        reason = "no image is accepted" if metric == "selective_risk" else _missing_side(table)
     if reason is not None:
         return _result(metric, split, undefined(reason, support, threshold=threshold))
     units = table.count_images(whole)
