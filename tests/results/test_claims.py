@@ -143,6 +143,13 @@ def test_no_error_on_few_images_does_not_prove_a_low_error_rate():
     assert verdict(claim, many) is PASS
 
 
+def test_parameters_of_a_claim_may_be_options_of_the_whole_certificate():
+    claim = Claim(metric="unknown_recall", at_least=0.1, parameters={"score_threshold": 0.5})
+    for used, expected in ((0.5, PASS), (0.4, UNDEFINED), (None, UNDEFINED)):
+        (checked,) = check_claims([claim], [result()], {"score_threshold": used})
+        assert checked.verdict is expected
+
+
 def test_a_checked_claim_shows_what_it_rests_on():
     found = result(support={"objects": 42}, parameters={"iou": 0.5})
     claim = Claim(metric="unknown_recall", at_least=0.3, confidence=0.95, name="REQ-1")

@@ -113,7 +113,7 @@ def certify(
         tuple(confidence_bins(tables, tau)),
         (*_notes(detections, truth), *interval_notes(results, n_resamples)),
         options | dict(inputs or {}),
-        check_claims(claims, results),
+        check_claims(claims, results, options),
     )
 
 

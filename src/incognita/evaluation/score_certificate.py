@@ -71,7 +71,7 @@ def certify_scores(
     inputs = {"incognita": __version__} | file_hashes(scores=scores, criteria=criteria)
     options = {"threshold": threshold, "resamples": n_resamples, "seed": seed}
     notes = (*_notes(table), *interval_notes(results, n_resamples))
-    found = check_claims(claims, results)
+    found = check_claims(claims, results, options)
     return Certificate(tuple(results), (), (), notes, options | inputs, found)
 
 

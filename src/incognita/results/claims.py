@@ -226,18 +226,28 @@ class CheckedClaim:
         }
 
 
-def check_claims(claims: Iterable[Claim], results: Sequence[Result]) -> tuple[CheckedClaim, ...]:
+def check_claims(
+    claims: Iterable[Claim],
+    results: Sequence[Result],
+    options: Mapping[str, Any] | None = None,
+) -> tuple[CheckedClaim, ...]:
     """Check claims against results, one after the other.
+
+    Args:
+        claims: The claims.
+        results: What was measured.
+        options: What all results were measured with, such as `score_threshold`; the parameters
+            of a claim are compared with those of its result, then with these.
 
     >>> measured = Result("auroc", "paper", "all", 0.91, low=0.88, high=0.94)
     >>> sure = Claim(metric="auroc", at_least=0.9, confidence=0.95)
     >>> [checked.verdict.value for checked in check_claims([sure], [measured])]
     ['fail']
     """
-    return tuple(_check(claim, results) for claim in claims)
+    return tuple(_check(claim, results, options or {}) for claim in claims)
 
 
-def _check(claim: Claim, results: Sequence[Result]) -> CheckedClaim:
+def _check(claim: Claim, results: Sequence[Result], options: Mapping[str, Any]) -> CheckedClaim:
     key = (claim.metric, claim.convention, claim.split)
     found = [r for r in results if (r.metric, r.convention, r.split) == key]
     if not found:
@@ -245,7 +255,7 @@ def _check(claim: Claim, results: Sequence[Result]) -> CheckedClaim:
     (result,) = found
     if math.isnan(result.value):
         return CheckedClaim(claim, ClaimVerdict.UNDEFINED, str(result.reason), result)
-    if (difference := _other_parameter(claim, result)) is not None:
+    if (difference := _other_parameter(claim, {**options, **result.parameters})) is not None:
         return CheckedClaim(claim, ClaimVerdict.UNDEFINED, difference, result)
     return _compare(claim, result)
 
@@ -306,10 +316,10 @@ def _what_exists(claim: Claim, results: Sequence[Result]) -> str:
     )
 
 
-def _other_parameter(claim: Claim, result: Result) -> str | None:
+def _other_parameter(claim: Claim, parameters: Mapping[str, Any]) -> str | None:
     for name, value in claim.parameters.items():
-        if name not in result.parameters:
+        if parameters.get(name) is None:
             return f"it was measured without a parameter {name!r}"
-        if result.parameters[name] != value:
-            return f"it was measured with {name} = {result.parameters[name]}, not {value}"
+        if parameters[name] != value:
+            return f"it was measured with {name} = {parameters[name]}, not {value}"
     return None
