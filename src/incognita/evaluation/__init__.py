@@ -7,6 +7,7 @@ from incognita.registry import attach
 if TYPE_CHECKING:
     from incognita.evaluation.confusions import ConfusionReport as ConfusionReport
     from incognita.evaluation.confusions import study_confusions as study_confusions
+    from incognita.evaluation.score_certificate import certify_scores as certify_scores
     from incognita.evaluation.self_aware import AnnotatedSet as AnnotatedSet
     from incognita.evaluation.self_aware import SelfAwareTest as SelfAwareTest
     from incognita.evaluation.self_aware import evaluate_self_aware as evaluate_self_aware
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        ".score_certificate": ["certify_scores"],
         ".confusions": ["ConfusionReport", "study_confusions"],
         ".verify": ["verify_results"],
         ".self_aware": ["AnnotatedSet", "SelfAwareTest", "evaluate_self_aware"],

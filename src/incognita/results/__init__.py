@@ -6,6 +6,8 @@ from incognita.registry import attach
 
 if TYPE_CHECKING:
     from incognita.results.certificate import Certificate as Certificate
+    from incognita.results.claims import Claim as Claim
+    from incognita.results.claims import ClaimVerdict as ClaimVerdict
     from incognita.results.evaluation import Evaluation as Evaluation
     from incognita.results.method_result import MethodKey as MethodKey
     from incognita.results.method_result import MethodResult as MethodResult
@@ -18,6 +20,7 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         ".certificate": ["Certificate"],
+        ".claims": ["Claim", "ClaimVerdict"],
         ".evaluation": ["Evaluation"],
         ".method_result": ["MethodKey", "MethodResult"],
         ".query": ["load_results"],
