@@ -34,6 +34,7 @@ GROUPS = {
     "semantics": "bench.semantics",
     "superclasses": "bench.superclasses",
     "guard": "bench.guard",
+    "audit": "bench.audit",
 }
 WIDTH = 110  # the same table in a terminal and in a file
 LIBRARIES = (

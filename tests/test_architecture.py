@@ -47,6 +47,7 @@ SINGLE_IMPORTER = {
     "incognita.cli.data",
     "incognita.cli.demo",
     "incognita.cli.list",
+    "incognita.cli.results",
     "incognita.cli.selfaware",
     "incognita.cli.store",
     "incognita.decisions",

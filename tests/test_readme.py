@@ -13,6 +13,7 @@ import pytest
 import torch
 import torchvision
 from PIL import Image
+from scipy.stats import binomtest
 from typer.testing import CliRunner
 
 import incognita
@@ -191,6 +192,7 @@ def test_the_python_of_the_page_on_certificates_runs(folder):
     assert certificate.get("unknown_recall").support["objects"] > 0
     assert json.loads((folder / "certificate.json").read_text()) == certificate.as_json()
     assert names["sure"].get("unknown_recall").value <= certificate.get("unknown_recall").value
+    assert names["scored"].meets_criteria
 
 
 def test_the_python_of_the_page_on_methods_runs(folder):
@@ -346,7 +348,7 @@ def test_every_toml_block_is_tested_below():
     known = (
         "mine/signs", 'mine/street"', "mine/street-splits", "[superclasses]", "cifar10-c",
         "severity 5", "veterinarians_office", "mine/outliers", "mine/by-meaning", "mine/kitchens",
-        "[sun397]",
+        "[sun397]", "REQ-7",
     )  # fmt: skip
     assert len(blocks("toml")) == len(known)
     for word in known:
@@ -446,6 +448,22 @@ def test_the_rules_of_superclasses_are_valid(tmp_path):
     classes = (files("incognita.semantics") / "maps" / "openimages.txt").read_text().splitlines()
     named = [*rules.contains, *rules.excludes, *rules.removed, *rules.superclasses["Lights"]]
     assert {*named} <= {*classes}
+
+
+def test_the_criteria_of_the_page_are_met_by_the_street(folder):
+    (folder / "criteria.toml").write_text(toml_with("REQ-7"))
+    known = ["person", "bicycle", "car", "bus", "dog"]
+    certificate = certify("gt.json", "dets.json", known=known, criteria="criteria.toml")
+    assert [claim.verdict.value for claim in certificate.claims] == ["pass", "pass", "pass"]
+    assert certificate.claims[1].result == certificate.get("laece", "saod")
+
+
+def test_the_bounds_of_the_page_are_those_of_scipy():
+    stated = re.findall(r"on (\d+) images[a-z ]* below ([0-9.]+\d)", PAGES["docs/certify.md"])
+    assert [int(n) for n, _ in stated] == [20, 200]
+    for n, bound in stated:
+        exact = binomtest(0, int(n)).proportion_ci(0.95, method="exact").high
+        assert exact <= float(bound) <= exact + 1e-3
 
 
 def test_the_class_map_is_valid(tmp_path):

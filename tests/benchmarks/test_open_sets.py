@@ -19,6 +19,7 @@ from incognita.benchmarks.splits.open_sets import (
     save_open_set,
 )
 from incognita.errors import InvalidDataError, MissingDataError
+from incognita.formats import load_truth
 
 TABLES = load_open_set_tables()
 VOC = {"000001": ["tvmonitor", "person"], "000002": ["aeroplane"], "000003": ["sofa"],
@@ -193,6 +194,7 @@ def test_repeated_lines_are_refused_dropped_or_kept(listed, tmp_path):
     written = json.loads((tmp_path / "out" / "all.json").read_text())
     ids = [record["id"] for record in written["annotations"]]
     assert len(ids) == len(set(ids))
+    assert load_truth(tmp_path / "out" / "all.json").boxes.n_images == 8
 
 
 def test_tasks_know_more_classes_and_train_on_what_they_know(listed, folders, tmp_path):
@@ -220,6 +222,15 @@ def test_images_in_no_source_are_counted(listed, tmp_path):
     other.write_text("000999\n")
     with pytest.raises(MissingDataError, match=r"There is no image of .*other\.txt in any source"):
         build_from_list(other, listed[1], TABLES)
+
+
+def test_images_of_coco_are_found_by_the_name_of_the_file(folders, tmp_path):
+    (tmp_path / "annotations").mkdir()
+    moved = folders[1].rename(tmp_path / "annotations" / folders[1].name)
+    assert load_source(moved, TABLES).images == tmp_path  # there is no val2017 beside annotations
+    assert load_source(moved, TABLES, images=tmp_path / "coco").images.name == "val2017"
+    images = tmp_path / "coco" / "val2017"
+    assert load_source(moved, TABLES, images=images).images == images
 
 
 @pytest.mark.data

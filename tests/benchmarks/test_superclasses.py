@@ -81,6 +81,7 @@ def split_of(folder, rules):
         (10, {"same_place_iou": 0.7, "contains": [], "excludes": []}),
         (11, {"parts_of": ["Boat"], "removed": []}),
         (12, {"superclasses": {"Sea": ["Boat", "Fish", "Shellfish"]}, "excludes": ["Bread"]}),
+        (13, {"superclasses": {"Animal": ["Animal", "Boat"], "Food": ["Bread"]}}),
     ],
 )
 def test_a_split_equals_the_slow_definition(tmp_path, seed, changed):

@@ -4,7 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from PIL import Image
 from tests.benchmarks.open_set_cases import (
+    SIZE,
     TREE,
     names_of,
     random_boxes,
@@ -15,10 +17,12 @@ from tests.benchmarks.open_set_cases import (
     write_voc,
 )
 from tests.benchmarks.test_superclasses import OWN
+from tests.extraction.tiny_detector import NAMES, GridDetector
 from tests.formats.test_bdd import BOX, write_frames
 from tests.formats.test_yolo import write_yolo
 from typer.testing import CliRunner
 
+import incognita
 from incognita.benchmarks.load import load_benchmark
 from incognita.benchmarks.splits.open_sets import VOC_COCO
 from incognita.cli.app import app
@@ -158,3 +162,32 @@ def test_splits_are_built_from_files_of_voc_yolo_and_bdd(run, tmp_path):
         assert [image["id"] for image in near["images"]] == images
         (build,) = json.loads((tmp_path / "out" / "manifest.json").read_text())["builds"]
         assert [file["file"] for file in build["inputs"]] == ["rules.toml", annotations]
+
+
+def test_a_detector_runs_on_what_was_built(run, tmp_path):
+    write_voc(tmp_path / "VOC2007", {f"00000{k}": [NAMES[k % 3]] for k in range(8)})
+    write_coco(tmp_path / "instances_val2017.json", {k: ["gray"] for k in range(11, 17)})
+    for path in tmp_path.rglob("*.xml"):  # the truth is the first cell of the detector's grid
+        text = path.read_text().replace("<ymax>20<", "<ymax>8<").replace("<ymin>2<", "<ymin>1<")
+        path.write_text(text.replace("<xmax>9<", "<xmax>10<"))
+    for path in sorted(tmp_path.rglob("*.jpg")):
+        known = path.parent.name == "JPEGImages"
+        color = [255 * (k == int(path.stem) % 3) for k in range(3)] if known else [200, 190, 40]
+        Image.new("RGB", SIZE, tuple(color)).save(path)
+    lines = "\n".join(f'{name} = ["{name}"]' for name in NAMES)
+    (tmp_path / "mine.toml").write_text(
+        f'name = "colors"\nversion = 1\ntitle = "colors"\npaper = ""\nunknown = ["gray"]\n'
+        f"[known]\n{lines}\n"
+    )
+    done = run("voc-coco", "--voc", "VOC2007", "--coco-annotations", "instances_val2017.json",
+               "--tables", "mine.toml", "--out", "out")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    found = incognita.evaluate(
+        GridDetector(), "out/benchmark.toml", ["msp"], allow_outside=True, n_resamples=10,
+        out=tmp_path / "results",
+    )  # fmt: skip
+    assert not found.failed
+    assert found.metadata["passes"]["forward"] == 8 + 6 + 14
+    assert list(found.mixed) == ["all"]
+    splits = {result.split for result in found.get("msp").results}
+    assert {"all/unknown-only", "all/known-only", "unknown/unknown"} <= splits

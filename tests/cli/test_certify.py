@@ -118,7 +118,9 @@ def test_json_is_all_that_a_real_process_prints(tmp_path):
     )  # fmt: skip
     outcome = Outcome(done.returncode, done.stdout, done.stderr)
     assert outcome.err == ""
-    assert set(outcome.document) == {"results", "thresholds", "reliability", "notes", "inputs"}
+    assert set(outcome.document) == {
+        "claims", "results", "thresholds", "reliability", "notes", "inputs",
+    }  # fmt: skip
     assert outcome.result("open_set_error")["value"] > 0
     assert out.read_text() == outcome.out
     assert [path.name for path in out.parent.iterdir()] == ["certificate.json"]
@@ -537,7 +539,7 @@ def test_a_machine_that_gives_up_ends_with_a_code_and_a_sentence(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("certify", "--truth", TRUTH), "Missing option '--detections'"),
+        (("certify", "--truth", TRUTH), "got no --detections"),
         (("certify", "--resamples", "-1"), "Invalid value for '--resamples'"),
         (("certify", "--resamples", "100001"), "Invalid value for '--resamples'"),
         (("certify", "--seed", "-1"), "Invalid value for '--seed'"),

@@ -18,7 +18,7 @@ from incognita.metrics.catalog import (
     get_metric,
 )
 from incognita.metrics.ranking import RANKING_METRICS, ranking_metrics
-from incognita.metrics.selective import aurc, ccr_at_fpr, excess_aurc, oscr
+from incognita.metrics.selective import aurc, ccr_at_fpr, excess_aurc, operating_point, oscr
 from incognita.metrics.self_awareness import (
     balanced_accuracy,
     detection_awareness_quality,
@@ -172,6 +172,8 @@ def column_values(score: np.ndarray) -> dict[str, float]:
     error = ece(confidence, is_correct)
     quality = in_distribution_quality(error, error)
     ranked = ranking_metrics(score, is_unknown)
+    at = operating_point(score, is_unknown, ~is_correct, threshold=0.5)
+    at_known = operating_point(score[:5], is_unknown[:5], ~is_correct[:5], threshold=0.5)
     return {
         "accuracy": float(np.mean((score > 0.5) == is_unknown)),
         **{name: getattr(ranked, name) for name in RANKING_METRICS},
@@ -179,6 +181,10 @@ def column_values(score: np.ndarray) -> dict[str, float]:
         "ccr_at_fpr": ccr_at_fpr(score, is_unknown, is_correct, fpr=0.2),
         "aurc": aurc(score, ~is_correct),
         "excess_aurc": excess_aurc(score, ~is_correct),
+        "coverage": float(at_known.coverage[0]),
+        "selective_risk": float(at.selective_risk[0]),
+        "false_alarm_rate": float(at.false_alarm_rate[0]),
+        "missed_unknown_rate": float(at.missed_unknown_rate[0]),
         "ece": error,
         "brier_score": brier_score(confidence, is_correct),
         "balanced_accuracy": ba,

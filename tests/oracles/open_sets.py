@@ -58,9 +58,8 @@ def split(folder: Path, rules: Mapping[str, Any]) -> dict[str, Any]:
     groups = rules.get("superclasses", {})
 
     def reach(name: str) -> set[str]:
-        if name in groups:
-            return set().union(*(reach(member) for member in groups[name]))
-        return at_or_below(tree, label_of[name])
+        members = groups.get(name, [name])
+        return set().union(*(at_or_below(tree, label_of[member]) for member in members))
 
     def reach_all(names: list[str]) -> set[str]:
         return set().union(*(reach(name) for name in names))

@@ -6,7 +6,7 @@ A row is a tuple (score, is_unknown, weight). Everything is slow and nothing is 
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import permutations
-from math import ceil, inf
+from math import ceil, inf, nan
 
 Row = tuple[float, bool, Fraction]
 Numbers = Sequence[float]
@@ -164,3 +164,24 @@ def best_aurc(is_wrong: Flags) -> float:
     n = len(is_wrong)
     wrong = sorted(map(bool, is_wrong))
     return float(sum(Fraction(sum(wrong[:k]), k) for k in range(1, n + 1)) / n)
+
+
+def at_threshold(
+    score: Numbers, is_unknown: Flags, is_wrong: Flags, threshold: float
+) -> dict[str, float]:
+    """Shares of rows by counting them one by one; NaN where there is nothing to count."""
+    rows = list(zip(map(float, score), is_unknown, is_wrong, strict=True))
+    accepted = [row for row in rows if not row[0] > threshold]
+    known = [row for row in rows if not row[1]]
+    unknown = [row for row in rows if row[1]]
+    bad = [row for row in accepted if row[1] or row[2]]
+
+    def share(part: list, whole: list) -> float:
+        return float(Fraction(len(part), len(whole))) if whole else nan
+
+    return {
+        "coverage": share(accepted, rows),
+        "selective_risk": share(bad, accepted),
+        "false_alarm_rate": share([row for row in known if row[0] > threshold], known),
+        "missed_unknown_rate": share([row for row in unknown if row in accepted], unknown),
+    }

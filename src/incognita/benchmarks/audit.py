@@ -92,11 +92,11 @@ class ShownClasses(NamedTuple):
         ids = [self.image_ids[k] for k in np.flatnonzero(is_in).tolist()]
         return ShownClasses(self.names, ids, places[self.images[chosen]], self.classes[chosen])
 
-    def in_images(self) -> Bool[np.ndarray, "images classes"]:
-        """Return which image shows which class."""
-        shown = np.zeros((len(self.image_ids), len(self.names)), np.bool_)
-        shown[self.images, self.classes] = True
-        return shown
+    def pairs(self) -> tuple[Int[np.ndarray, "pairs"], Int[np.ndarray, "pairs"]]:
+        """Return each image with each of its classes once: places of images, and of classes."""
+        keys = np.unique(self.images * len(self.names) + self.classes)
+        images, classes = np.divmod(keys, max(1, len(self.names)))
+        return images, classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -632,7 +632,7 @@ def _divided(audited: AuditedSet, rules: SplitRules) -> list[AuditedSet]:
     if audited.shown is None:
         return _divided_classes(audited, rules)
     shown, rule = audited.shown, CategoryRule(rules)
-    held = [[] for _ in shown.image_ids]  # type: list[list[str]]
+    held: list[list[str]] = [[] for _ in shown.image_ids]
     for image, place in zip(shown.images.tolist(), shown.classes.tolist(), strict=True):
         held[image].append(shown.names[place])
     splits = [
@@ -689,7 +689,7 @@ def _findings(
 
 def _counts(shown: ShownClasses) -> list[ClassCount]:
     n_objects = np.bincount(shown.classes, minlength=len(shown.names))
-    n_images = shown.in_images().sum(axis=0)
+    n_images = np.bincount(shown.pairs()[1], minlength=len(shown.names))
     order = np.argsort(-n_images, kind="stable")
     return [
         ClassCount(shown.names[k], int(n_images[k]), int(n_objects[k]))
@@ -709,18 +709,18 @@ def _images_with_known(
 def _together(shown: ShownClasses, overlaps: Sequence[ClassOverlap]) -> list[SharedImages]:
     """Find the other classes whose images show a known class more often than all images do."""
     known_of = {pair.unknown: pair.known for pair in overlaps if pair.relation in SHOWS_KNOWN}
-    in_images = shown.in_images()
-    n_images = in_images.sum(axis=0)
-    others = [k for k, name in enumerate(shown.names) if name not in known_of and n_images[k]]
+    images, classes = shown.pairs()
+    n_images = np.bincount(classes, minlength=len(shown.names))
+    others = [k for k, name in enumerate(shown.names) if name not in known_of]
     found = []
     for known in dict.fromkeys(known_of.values()):
-        names = {name for name, own in known_of.items() if own == known}
-        is_there = in_images[:, [name in names for name in shown.names]].any(axis=1)
-        n_together = in_images[is_there].sum(axis=0)
+        is_known = np.array([known_of.get(name) == known for name in shown.names], np.bool_)
+        is_there = np.zeros(len(shown.image_ids), np.bool_)
+        is_there[images[is_known[classes]]] = True
+        n_together = np.bincount(classes[is_there[images]], minlength=len(shown.names))
+        share = float(is_there.mean())
         found += [
-            SharedImages(
-                shown.names[k], known, int(n_images[k]), int(n_together[k]), float(is_there.mean())
-            )
+            SharedImages(shown.names[k], known, int(n_images[k]), int(n_together[k]), share)
             for k in others
             if n_together[k] >= LEAST_TOGETHER
         ]

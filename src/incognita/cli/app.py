@@ -17,6 +17,7 @@ from incognita.cli.corrupt import corrupt_command
 from incognita.cli.data import data_app
 from incognita.cli.demo import demo_command
 from incognita.cli.list import list_command
+from incognita.cli.results import results_app
 from incognita.cli.run import run_command, show_command
 from incognita.cli.selfaware import selfaware_app
 from incognita.cli.store import store_app
@@ -52,6 +53,7 @@ app.command("confusions")(confusions_command)
 app.add_typer(data_app, name="data")
 app.add_typer(build_app, name="build")
 app.add_typer(selfaware_app, name="selfaware")
+app.add_typer(results_app, name="results")
 app.add_typer(store_app, name="store")
 
 

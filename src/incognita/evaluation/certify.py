@@ -29,6 +29,7 @@ from incognita.metrics.suite import (
     open_set_papers,
 )
 from incognita.results.certificate import Certificate
+from incognita.results.claims import Claim, as_claims, check_claims
 from incognita.results.result import ClassThreshold, ConfidenceBin, Result, interval_notes
 from incognita.shapes import Int
 
@@ -46,6 +47,7 @@ def certify(
     wi_recall: float = WI_RECALL,
     n_resamples: int = 200,
     seed: int = 0,
+    criteria: str | PathLike[str] | Sequence[Claim] | None = None,
     inputs: Mapping[str, Any] | None = None,
     on_step: Callable[[str], None] | None = None,
 ) -> Certificate:
@@ -62,6 +64,7 @@ def certify(
         wi_recall: The recall at which the public codes read wilderness impact.
         n_resamples: Bootstrap replicates behind each interval; zero for none.
         seed: Random seed of the bootstrap.
+        criteria: Claims, or a TOML file of them, to check.
         inputs: Further entries of `Certificate.inputs`.
         on_step: Called with a description before each of the `N_STEPS` steps.
 
@@ -73,8 +76,9 @@ def certify(
     1.0
     """
     _check_order(truth, detections)
+    claims = as_claims(criteria)  # a mistake in the file is reported before any work
     if isinstance(truth, str | PathLike) or isinstance(detections, str | PathLike):
-        files = _file_hashes(truth=truth, detections=detections, classes=classes)
+        files = file_hashes(truth=truth, detections=detections, classes=classes, criteria=criteria)
         given = None if known is None else list(known)
         inputs = {"incognita": __version__, "known": given} | files | dict(inputs or {})
         truth, detections = _load(truth, detections, known, classes)
@@ -82,7 +86,7 @@ def certify(
         raise InvalidDataError(
             "`known` and `classes` need files, got containers. Their classes have roles already."
         )
-    _check_numbers(
+    check_numbers(
         tau=tau, score_threshold=score_threshold, wi_recall=wi_recall, n_resamples=n_resamples,
         seed=seed,
     )  # fmt: skip
@@ -109,6 +113,7 @@ def certify(
         tuple(confidence_bins(tables, tau)),
         (*_notes(detections, truth), *interval_notes(results, n_resamples)),
         options | dict(inputs or {}),
+        check_claims(claims, results, options),
     )
 
 
@@ -213,7 +218,7 @@ def confidence_bins(tables: MatchTables, tau: float | None) -> Iterator[Confiden
         yield ConfidenceBin(float(low), float(high), float(confidence), float(quality), int(n))
 
 
-def _file_hashes(**paths: object) -> dict[str, Any]:
+def file_hashes(**paths: object) -> dict[str, Any]:
     """Return the path and hash of each file, so that a number can be traced to its input."""
     found: dict[str, Any] = {}
     for name, path in paths.items():
@@ -224,7 +229,8 @@ def _file_hashes(**paths: object) -> dict[str, Any]:
     return found
 
 
-def _check_numbers(**values: object) -> None:
+def check_numbers(**values: object) -> None:
+    """Raise if an option is not a number, or not a whole one where it counts something."""
     for name, value in values.items():
         kind = int if name in ("n_resamples", "seed") else int | float
         if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):

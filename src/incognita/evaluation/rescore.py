@@ -9,7 +9,7 @@ from incognita.benchmarks.benchmark import ACCEPTED, KNOWN, MIXED, SHIFTED, Benc
 from incognita.benchmarks.load import fitting_sets, test_sets
 from incognita.containers import Dataset, ExtraOutput, Needs
 from incognita.decisions.parse import confidence_policy, score_policy
-from incognita.errors import InvalidDataError, MissingDataError
+from incognita.errors import IncognitaError, InvalidDataError, MissingDataError
 from incognita.evaluation.classifier import ClassifierTask
 from incognita.evaluation.detector import DetectorTask
 from incognita.evaluation.evaluator import EvaluationPlan, Evaluator, Options
@@ -28,7 +28,9 @@ from incognita.extraction.stored_sets import (
 )
 from incognita.formats.recorded_outputs import Arrays, load_arrays
 from incognita.methods.method import Method
+from incognita.methods.parse import parse_method
 from incognita.results.evaluation import Evaluation
+from incognita.results.method_result import MethodResult
 from incognita.results.store import ResultStore
 
 _AGAIN = "run the benchmark again with the model"
@@ -94,6 +96,40 @@ def rescore(
     evaluation = Evaluator(plan, task).run(on_step)
     scoring = record["scoring"], stored.heads
     return load_run(save_run(results, evaluation, scoring=scoring, **record["bootstrap"]))
+
+
+def recompute(
+    run: Path,
+    record: Mapping[str, Any],
+    titles: Sequence[str],
+    *,
+    store: str | Path | None = None,
+) -> dict[str, MethodResult]:
+    """Score methods of a finished run again from its stored outputs; nothing is written.
+
+    Methods that were searched, or are not part of incognita, are left out.
+    """
+    root = run.parents[3] / "outputs" if store is None else Path(store)
+    stored = StoredRun.load(run, record, OutputStore(root))
+    known = [title for title in titles if _is_ours(title)]
+    if not known:
+        return {}
+    log = ExtractionLog(stored.settings, stored.store)
+    task, facts = stored.task(log), stored.facts
+    selected = select_methods(known, task.capabilities())
+    if isinstance(task, DetectorTask):
+        selected = task.fit_per_head(selected)
+    options = Options(False, facts["limit"], facts["seed"], facts["resamples"])
+    plan = EvaluationPlan(stored.benchmark, selected, options, log)
+    return {str(k): r for k, r in Evaluator(plan, task).run().methods.items()}
+
+
+def _is_ours(title: str) -> bool:
+    try:
+        parse_method(title)
+    except IncognitaError:
+        return False
+    return ".py:" not in title
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""How others write boxes: annotations of COCO, VOC, YOLO and BDD100K; results; class maps.
+"""How others write boxes: annotations of COCO, VOC, YOLO and BDD100K; results; class maps; scores.
 
 >>> from pathlib import Path
 >>> from tempfile import mkdtemp
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from incognita.formats.coco_results import save_detections as save_detections
     from incognita.formats.image_hashes import find_repeats as find_repeats
     from incognita.formats.image_hashes import hash_images as hash_images
+    from incognita.formats.scores import ScoreTable as ScoreTable
+    from incognita.formats.scores import load_scores as load_scores
     from incognita.formats.voc import load_voc as load_voc
     from incognita.formats.yolo import load_yolo as load_yolo
 
@@ -48,6 +50,7 @@ __getattr__, __dir__, __all__ = attach(
         ".coco_annotations": ["CocoTruth", "load_truth", "save_truth"],
         ".coco_results": ["load_coco", "load_detections", "save_detections"],
         ".image_hashes": ["find_repeats", "hash_images"],
+        ".scores": ["ScoreTable", "load_scores"],
         ".voc": ["load_voc"],
         ".yolo": ["load_yolo"],
     },

@@ -72,12 +72,14 @@ if TYPE_CHECKING:
     from incognita.metrics.ranking import ranking_metrics as ranking_metrics
     from incognita.metrics.ranking import ranking_replicates as ranking_replicates
     from incognita.metrics.ranking import roc_points as roc_points
+    from incognita.metrics.selective import OperatingPoint as OperatingPoint
     from incognita.metrics.selective import OscrPoints as OscrPoints
     from incognita.metrics.selective import RiskCoverage as RiskCoverage
     from incognita.metrics.selective import aurc as aurc
     from incognita.metrics.selective import ccr_at_fpr as ccr_at_fpr
     from incognita.metrics.selective import excess_aurc as excess_aurc
     from incognita.metrics.selective import openood_ccr_at_fpr as openood_ccr_at_fpr
+    from incognita.metrics.selective import operating_point as operating_point
     from incognita.metrics.selective import oscr as oscr
     from incognita.metrics.selective import oscr_points as oscr_points
     from incognita.metrics.selective import risk_coverage as risk_coverage
@@ -108,12 +110,14 @@ __getattr__, __dir__, __all__ = attach(
             "roc_points",
         ],
         ".selective": [
+            "OperatingPoint",
             "OscrPoints",
             "RiskCoverage",
             "aurc",
             "ccr_at_fpr",
             "excess_aurc",
             "openood_ccr_at_fpr",
+            "operating_point",
             "oscr",
             "oscr_points",
             "risk_coverage",

@@ -100,6 +100,14 @@ COLUMN_METRICS: dict[str, MetricInfo] = {
     "ccr_at_fpr": MetricInfo("CCR", _UP, "ranking", "right answers kept at a rate of unknowns"),
     "aurc": MetricInfo("AURC", _DOWN, "ranking", "risk over coverage"),
     "excess_aurc": MetricInfo("E-AURC", _DOWN, "ranking", "AURC above the best possible"),
+    "coverage": MetricInfo("coverage", _UP, "operating point", "images accepted"),
+    "selective_risk": MetricInfo("risk", _DOWN, "operating point", "accepted images, wrong"),
+    "false_alarm_rate": MetricInfo(
+        "false alarms", _DOWN, "operating point", "known images flagged as unknown"
+    ),
+    "missed_unknown_rate": MetricInfo(
+        "missed unknown", _DOWN, "operating point", "unknown images accepted"
+    ),
     "ece": MetricInfo("ECE", _DOWN, "calibration", "confidence against accuracy"),
     "brier_score": MetricInfo("Brier", _DOWN, "calibration", "squared distance from the truth"),
     "balanced_accuracy": MetricInfo("BA", _UP, "self-awareness", "known accepted, unknown not"),

@@ -80,6 +80,74 @@ def excess_aurc(
     return float(area - best)
 
 
+class OperatingPoint(NamedTuple):
+    """What one threshold does, with one value per column of counts; NaN where nothing counts.
+
+    Args:
+        coverage: Share of the rows that are accepted.
+        selective_risk: Share of the accepted rows that are unknown or of another class than
+            predicted; the risk of Geifman and El-Yaniv (Selective classification for deep neural
+            networks, NeurIPS 2017) with 0/1 loss, an unknown row being a loss.
+        false_alarm_rate: Share of the known rows that are flagged.
+        missed_unknown_rate: Share of the unknown rows that are accepted.
+    """
+
+    coverage: Float64[np.ndarray, "columns"]
+    selective_risk: Float64[np.ndarray, "columns"]
+    false_alarm_rate: Float64[np.ndarray, "columns"]
+    missed_unknown_rate: Float64[np.ndarray, "columns"]
+
+
+def operating_point(
+    unknown_score: Real[np.ndarray, "rows"],
+    is_unknown: Bool[np.ndarray, "rows"],
+    is_wrong: Bool[np.ndarray, "rows"],
+    *,
+    threshold: float,
+    counts: Real[np.ndarray, "rows columns"] | None = None,
+) -> OperatingPoint:
+    """Compute what happens when rows above a threshold are flagged and the others accepted.
+
+    Args:
+        unknown_score: Any finite numbers, higher for more unknown.
+        is_unknown: The truth of each row; here one class may be missing.
+        is_wrong: Whether the predicted class is wrong; ignored where a row is unknown.
+        threshold: Scores above it are flagged, an equal score is accepted, as `UnknownThreshold`
+            does.
+        counts: How often each row counts in each column; by default one column of ones.
+
+    >>> is_unknown = np.array([False, False, True, True])
+    >>> at = operating_point(np.array([1, 2, 2, 3]), is_unknown, is_unknown, threshold=2)
+    >>> [round(float(share[0]), 3) for share in at]
+    [0.75, 0.333, 0.0, 0.5]
+    """
+    score = as_scores(unknown_score).astype(np.float64)  # float32 would round the threshold
+    is_unknown = as_mask("is_unknown", is_unknown, len(score))
+    is_wrong = as_mask("is_wrong", is_wrong, len(score))
+    weights = np.ones((len(score), 1)) if counts is None else counts
+    is_accepted = score <= threshold
+    known = ~is_unknown
+    return OperatingPoint(
+        _share(is_accepted, np.ones_like(known), weights),
+        _share(is_wrong | is_unknown, is_accepted, weights),
+        _share(~is_accepted, known, weights),
+        _share(is_accepted, is_unknown, weights),
+    )
+
+
+def _share(
+    part: Bool[np.ndarray, "rows"],
+    whole: Bool[np.ndarray, "rows"],
+    weights: Real[np.ndarray, "rows columns"],
+) -> Float64[np.ndarray, "columns"]:
+    """Compute the weighted share of the rows of `whole` that are in `part`; NaN without any."""
+    n_whole = whole.astype(np.float64) @ weights
+    n_part = (part & whole).astype(np.float64) @ weights
+    shares = np.full(weights.shape[1], np.nan)
+    np.divide(n_part, n_whole, out=shares, where=n_whole > 0)
+    return shares
+
+
 FPR_TOLERANCE = 1e-12  # 1 - 0.9 is a little less than 0.1, and must still hold 1 row of 10
 
 

@@ -1,4 +1,4 @@
-"""The certificate of a detector: every metric, convention and split from its detections."""
+"""The certificate of a detector or classifier: every metric, convention and split, and claims."""
 
 import math
 from collections.abc import Mapping
@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 from incognita.errors import UnknownNameError, count, unknown_name
 from incognita.metrics.catalog import get_metric
+from incognita.results.claims import CheckedClaim
 from incognita.results.export import WIDTH, Report
 from incognita.results.result import ClassThreshold, ConfidenceBin, Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# what a summary shows: closed set, open set, calibration
+# what a summary shows: closed set, open set, calibration; of scores ranking and operating point
 MAIN_METRICS = (
     "ap50", "unknown_recall", "unknown_precision", "open_set_error", "images_without_detection",
-    "laece",
+    "laece", "auroc", "fpr_at_95_unknown_recall", "coverage", "selective_risk", "false_alarm_rate",
+    "missed_unknown_rate",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
 class Certificate(Report):
-    """Results of a detector, its class thresholds, its reliability diagram, and notes.
+    """Results of a detector or classifier, its thresholds and reliability, notes and claims.
 
     Args:
         results: One record per metric, convention and split.
@@ -31,6 +33,7 @@ class Certificate(Report):
             are not probabilities.
         notes: What was left out or looks wrong.
         inputs: What it was computed from: files, hashes, options.
+        claims: What criteria demand, each with the result it rests on and a verdict.
     """
 
     results: tuple[Result, ...]
@@ -38,6 +41,7 @@ class Certificate(Report):
     reliability: tuple[ConfidenceBin, ...] = ()
     notes: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
+    claims: tuple[CheckedClaim, ...] = ()
 
     def __repr__(self) -> str:
         n_metrics = len({result.metric for result in self.results})
@@ -61,6 +65,7 @@ class Certificate(Report):
     def as_json(self) -> dict[str, Any]:
         """Return everything for a JSON file."""
         return {
+            "claims": [claim.as_json() for claim in self.claims],
             "results": [result.as_json() for result in self.results],
             "thresholds": [threshold.as_json() for threshold in self.thresholds],
             "reliability": [confidence_bin.as_json() for confidence_bin in self.reliability],
@@ -74,26 +79,40 @@ class Certificate(Report):
 
     def table(self, *, width: int = WIDTH) -> "RenderableType":
         """Return the table that `rich` prints."""
-        from incognita.results.tables.certificate import certificate_table
+        from rich.console import Group
 
-        return certificate_table(self.results, width=width)
+        from incognita.results.tables.certificate import certificate_table, claim_table
+
+        table = certificate_table(self.results, width=width)
+        return Group(claim_table(self.claims, width=width), table) if self.claims else table
 
     def headline(self) -> str:
-        """Return one line: how many metrics, and the files they were computed from."""
-        given = [self.inputs.get(name) for name in ("truth", "detections")]
+        """Return one line: how many metrics, of which files, and how many claims hold."""
+        given = [self.inputs.get(name) for name in ("truth", "detections", "scores")]
         files = [file["path"] for file in given if file]
-        return repr(self) + (f" of {' and '.join(files)}" if files else "")
+        line = repr(self) + (f" of {' and '.join(files)}" if files else "")
+        if not self.claims:
+            return line
+        n_met = sum(claim.is_met for claim in self.claims)
+        return f"{line}: {n_met} of {count(len(self.claims), 'claim')} pass"
+
+    @property
+    def meets_criteria(self) -> bool:
+        """Whether every claim passes; true without any claim."""
+        return all(claim.is_met for claim in self.claims)
 
     def remarks(self) -> list[tuple[str, str]]:
         """Return the notes."""
         return [("note", note) for note in self.notes]
 
     def summary(self) -> str:
-        """Return the main metrics on all images, one per line, and the notes."""
+        """Return the claims, the main metrics on all images, one per line, and the notes."""
         everywhere = [result for result in self.results if result.split == "all"]
         found = {result.metric: result for result in reversed(everywhere)}
         lines = [_line(found[metric]) for metric in MAIN_METRICS if metric in found]
-        return "\n".join([self.headline(), *lines, *(f"note: {note}" for note in self.notes)])
+        claims = [f"{c.verdict.value}: {c.claim} ({c.reason})" for c in self.claims]
+        notes = [f"note: {note}" for note in self.notes]
+        return "\n".join([self.headline(), *claims, *lines, *notes])
 
 
 def _line(result: Result) -> str:

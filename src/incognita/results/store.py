@@ -50,7 +50,7 @@ class ResultStore:
         try:
             record = load_json(path)
             # a damaged table ends the whole process inside polars, so its content is checked first
-            if not isinstance(record, dict) or record.get(_SCORES_HASH) != _hash_of(scores):
+            if not isinstance(record, dict) or record.get(_SCORES_HASH) != scores_hash(scores):
                 return None
             result = MethodResult.from_json(record)
             # eight digits of a hash may collide
@@ -66,13 +66,19 @@ class ResultStore:
             path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path.with_suffix(".parquet")) as unfinished:
             scores.write_parquet(unfinished)
-        record = result.as_json() | {_SCORES_HASH: _hash_of(path.with_suffix(".parquet"))}
+        record = result.as_json() | {_SCORES_HASH: scores_hash(path.with_suffix(".parquet"))}
         with replacing(path) as unfinished:
             unfinished.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
         return path
 
 
-def _hash_of(path: Path) -> str:
+def stated_hash(record: Any) -> str | None:
+    """Return the hash of the scores that the JSON of a result states."""
+    return record.get(_SCORES_HASH) if isinstance(record, dict) else None
+
+
+def scores_hash(path: Path) -> str:
+    """Return the sha256 of a file of scores."""
     with path.open("rb") as stream:
         return file_digest(stream, "sha256").hexdigest()
 

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from incognita.benchmarks.splits.saod import SaodSources as SaodSources
     from incognita.benchmarks.splits.saod import build_saod as build_saod
     from incognita.benchmarks.splits.saod import save_saod as save_saod
+    from incognita.benchmarks.splits.superclasses import build_openimages as build_openimages
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         ".facets": ["FacetsFolders", "FacetsSettings", "build_facets", "save_facets"],
         ".saod": ["SaodSources", "build_saod", "save_saod"],
+        ".superclasses": ["build_openimages"],
     },
 )

@@ -406,7 +406,7 @@ def spread(total: int, classes: Sequence[str], seed: int) -> dict[str, int]:
     """Spread a number of images evenly over classes; the remainder by a hash of their names.
 
     >>> spread(5, ["a", "b", "c"], 0)
-    {'a': 2, 'b': 1, 'c': 2}
+    {'a': 2, 'b': 2, 'c': 1}
     """
     if not classes:
         raise InvalidDataError("Expected unknown classes to draw images of, got none.")

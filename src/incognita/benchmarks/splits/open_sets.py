@@ -301,7 +301,8 @@ def load_source(
     Args:
         path: A folder such as VOCdevkit/VOC2007, or a file such as instances_val2017.json.
         tables: The classes; a name that is not there is refused.
-        images: The folder of the images of a file; by default the one that its name points to.
+        images: The folder that a file's images, or val2017 with them, lie in; by default that of
+            the file.
         only: The ids that are wanted, as far as they are there; by default all.
     """
     if path.is_dir():
@@ -314,17 +315,18 @@ def load_source(
     named = _with_classes(found, tables, path)
     if only is not None:
         named = part_of(named, (k for k in named.images if k in only))
-    return ImageSource(named, images or _images_of(path), InputFile.at("coco", path))
+    return ImageSource(named, _images_of(path, images), InputFile.at("coco", path))
 
 
 def _hash_of_files(folder: Path, ids: Iterable[ImageId]) -> str:
     return hash_files(folder, (f"Annotations/{image_id}.xml" for image_id in ids))
 
 
-def _images_of(path: Path) -> Path:
-    """Find the images of a file of COCO: val2017 for instances_val2017.json, or beside it."""
+def _images_of(path: Path, given: Path | None) -> Path:
+    """Find the images of a file of COCO: in val2017 for instances_val2017.json, or beside it."""
     folder = path.absolute().parent
     beside = folder.parent if folder.name == "annotations" else folder
+    beside = beside if given is None else given
     named = beside / path.name.removesuffix(".gz").removesuffix(".json").rpartition("_")[2]
     return named if named.is_dir() else beside
 
@@ -563,7 +565,7 @@ def build_from_list(
     loaded = []
     for path in sources:
         on_step(f"reading {path.name}")
-        loaded.append(load_source(path, tables, images=_folder_of(path, coco_images), only=wanted))
+        loaded.append(load_source(path, tables, images=coco_images, only=wanted))
     there = join_sources("all", loaded)
     chosen = {name: _chosen_set(name, given, there, repeats) for name, given in lists.items()}
     everything = chosen["all"]
@@ -637,14 +639,6 @@ def _refuse_repeats(path: Path, ids: Sequence[str]) -> None:
             f"in {count(len(ids) - len(set(ids)), 'repeated line')}. Their objects would count "
             f"twice: drop the lines with --repeats drop, or keep them with --repeats owod."
         )
-
-
-def _folder_of(path: Path, coco_images: Path | None) -> Path | None:
-    """Return the folder of a file's images below a folder that was given."""
-    if coco_images is None or path.is_dir():
-        return None
-    named = coco_images / _images_of(coco_images / path.name).name
-    return named if named.is_dir() else coco_images
 
 
 def _chosen_set(name: str, listed: ListedImages, there: BuiltSet, repeats: Repeats) -> BuiltSet:

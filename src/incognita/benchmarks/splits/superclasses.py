@@ -155,9 +155,8 @@ class ClassTree:
         return np.array([label in found for label in self.labels], np.bool_)
 
     def _below(self, name: str) -> frozenset[str]:
-        if name in self.rules.superclasses:
-            return frozenset[str]().union(*map(self._below, self.rules.superclasses[name]))
-        return self.hierarchy.below(self.label_of(name))
+        members = self.rules.superclasses.get(name, [name])
+        return frozenset[str]().union(*(self.hierarchy.below(self.label_of(k)) for k in members))
 
     def label_of(self, name: str) -> str:
         """Return the label of a class, by its name or as it is."""
@@ -323,20 +322,19 @@ def find_doubles(
     label = columns.label_index[rows]
     group = columns.image_index[rows].astype(np.int64) * len(tree.superclass_names)
     group += tree.superclass_of[label]
-    edges = [edge[rows] for edge in columns.edges]
+    left = columns.edges[0][rows]
     # one sort of whole numbers in place of a slower one by two keys
-    keys = (group << _LEFT_BITS) + (edges[0] * (1 << _LEFT_BITS)).astype(np.int64)
-    order = np.argsort(keys)
-    group, left = group[order], edges[0][order]
-    reach = left + (1 - iou) * (edges[1][order] - left)
+    order = np.argsort((group << _LEFT_BITS) + (left * (1 << _LEFT_BITS)).astype(np.int64))
+    group, left, ordered = group[order], left[order], rows[order]
+    reach = left + (1 - iou) * (columns.edges[1][ordered] - left)
     reach += 2.0 ** (1 - _LEFT_BITS)  # left edges are sorted up to this
     is_double, rank = np.zeros(len(rows), np.bool_), _ranks(label, tree)
     first = np.flatnonzero((group[1:] == group[:-1]) & (left[1:] <= reach[:-1]))
     step = 1
     while len(first):
-        one, other = order[first], order[first + step]
-        is_same = _ious(edges, one, other) >= iou
-        one, other = one[is_same], other[is_same]
+        second = first + step
+        is_same = _ious(columns.edges, ordered[first], ordered[second]) >= iou
+        one, other = order[first[is_same]], order[second[is_same]]
         is_better = rank[one] < rank[other]
         is_better |= (rank[one] == rank[other]) & (one < other)  # the first line of the file
         is_double[np.where(is_better, other, one)] = True
@@ -486,12 +484,14 @@ class OpenImagesFiles(NamedTuple):
     @classmethod
     def below(cls, folder: Path) -> "OpenImagesFiles":
         """Find train-annotations-bbox.csv and its like, the class names and the hierarchy."""
-        boxes = [
-            path
-            for part in PARTS
-            for start in ("", "oidv6-")
-            if (path := folder / f"{start}{part}-annotations-bbox.csv").is_file()
-        ]
+        names = {part: f"{part}-annotations-bbox.csv" for part in PARTS}
+        found = {
+            part: path
+            for part, name in names.items()
+            for path in (folder / f"oidv6-{name}", folder / name)  # of both the second
+            if path.is_file()
+        }
+        boxes = list(found.values())
         if not boxes:
             raise MissingDataError(
                 f"There is no train-annotations-bbox.csv in {folder}; get it from {_PUBLISHED} and "

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from incognita.metrics.catalog import get_metric
+from incognita.results.claims import CheckedClaim, ClaimVerdict
 from incognita.results.result import ClassThreshold, ConfidenceBin, Result
 from incognita.results.tables.layout import Column, Layout, fit, names, natural_width
 
@@ -69,6 +70,51 @@ def _layout(results: Sequence[Result], left_out: Collection[str]) -> Layout:
         units.append([Column("what it is", columns[-1], justify="left", style="dim")])
     heads = [names("metric", columns[0]), names("convention", columns[1], width=22)]
     return Layout(heads, units, sections, padding=(0, 1))
+
+
+_STYLES = {
+    ClaimVerdict.PASS: "green",
+    ClaimVerdict.FAIL: "bold red",
+    ClaimVerdict.UNDEFINED: "yellow",
+}
+
+
+def claim_table(claims: Sequence[CheckedClaim], *, width: int = 156) -> Table:
+    """Lay out each claim with its verdict, what was measured, and what it rests on."""
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        title="Claims (fractions and counts)",
+        padding=(0, 1),
+        width=width,
+    )
+    table.add_column("", no_wrap=True)
+    table.add_column("claim", overflow="fold", ratio=3)
+    table.add_column("measured", overflow="fold", ratio=2)
+    table.add_column("why", overflow="fold", ratio=3)
+    table.add_column("rests on", overflow="fold", ratio=2, style="dim")
+    for checked in claims:
+        verdict = Text(checked.verdict.value, style=_STYLES[checked.verdict])
+        cells = (str(checked.claim), _measured(checked), checked.reason, _basis(checked))
+        table.add_row(verdict, *(Text(cell) for cell in cells))  # brackets are not markup
+    return table
+
+
+def _measured(checked: CheckedClaim) -> str:
+    """Return the value and the interval, as fractions or counts like the limit."""
+    if checked.result is None or math.isnan(checked.result.value):
+        return "-"
+    shown = f"{checked.result.value:.4g}"
+    low, high = checked.bounds
+    return shown if math.isnan(low) else f"{shown} [{low:.4g}, {high:.4g}]"
+
+
+def _basis(checked: CheckedClaim) -> str:
+    if checked.result is None:
+        return "-"
+    support = [f"{n:,} {what}" for what, n in checked.result.support.items()]
+    parameters = [f"{name} = {value}" for name, value in checked.result.parameters.items()]
+    return ", ".join([*support, *parameters]) or "-"
 
 
 def threshold_table(thresholds: Sequence[ClassThreshold], *, width: int = 156) -> Table:

@@ -1,0 +1,241 @@
+"""Checks stored results: every file is there and unchanged, every number can be computed again.
+
+Numbers of a classifier follow from the scores beside each result; those of a detector need the
+outputs in the store as well. Nothing is written.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from incognita.errors import IncognitaError
+from incognita.evaluation.classifier_metrics import as_results, measure_methods
+from incognita.evaluation.finished_runs import find_runs, load_record
+from incognita.files import load_json
+from incognita.results.export import WIDTH, Report
+from incognita.results.method_result import MethodResult
+from incognita.results.result import Result
+from incognita.results.score_tables import common_rows, sets_and_scores
+from incognita.results.store import scores_hash, stated_hash
+
+if TYPE_CHECKING:
+    import polars
+    from rich.console import RenderableType
+
+_TOLERANCE = 1e-9  # of a number that is computed again, relative
+
+
+class Status(StrEnum):
+    """What is known about a stored result."""
+
+    VERIFIED = "verified"
+    WRONG = "wrong"
+    NOT_RECOMPUTED = "not recomputed"
+
+
+class Verification(NamedTuple):
+    """One result, whether its numbers hold, and if not why."""
+
+    file: str
+    method: str
+    status: Status
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, repr=False)
+class VerificationReport(Report):
+    """The verification of every result of one or several runs."""
+
+    verifications: tuple[Verification, ...]
+
+    def __repr__(self) -> str:
+        counts = {s: sum(v.status is s for v in self.verifications) for s in Status}
+        return ", ".join(f"{n} {status}" for status, n in counts.items() if n) or "no results"
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether some result does not hold."""
+        return any(v.status is Status.WRONG for v in self.verifications)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every number was computed again."""
+        return all(v.status is Status.VERIFIED for v in self.verifications)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything for a JSON file."""
+        return {"results": self.records()}
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one record per result."""
+        return [
+            v._asdict() | {"status": str(v.status), "reasons": list(v.reasons)}
+            for v in self.verifications
+        ]
+
+    def headline(self) -> str:
+        """Return how many results hold."""
+        return repr(self)
+
+    def remarks(self) -> list[tuple[str, str]]:
+        """Return what is wrong or could not be computed again."""
+        return [
+            (str(v.status), f"{v.file}: {reason}")
+            for v in self.verifications
+            for reason in v.reasons
+        ]
+
+    def summary(self) -> str:
+        """Return how many results hold, and what is wrong."""
+        return "\n".join([repr(self), *(f"{kind}: {what}" for kind, what in self.remarks())])
+
+    def table(self, *, width: int = WIDTH) -> "RenderableType":
+        """Return one row per result."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        del width
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+        for name in ("result", "method", ""):
+            table.add_column(name)
+        for v in self.verifications:
+            table.add_row(Text(v.file), Text(v.method), Text(str(v.status)))
+        return table
+
+
+def verify_results(path: str | Path, *, store: str | Path | None = None) -> VerificationReport:
+    """Verify every result of the runs below a folder.
+
+    Args:
+        path: The `--out` folder of runs, or one result.
+        store: The folder with outputs, for detectors; by default `outputs` in the folder of a run.
+    """
+    found: list[Verification] = []
+    for run in find_runs(Path(path)):
+        found += _verify_run(run, store)
+    return VerificationReport(tuple({v.file: v for v in found}.values()))
+
+
+class _Stored(NamedTuple):
+    """A result as it is on disk."""
+
+    path: Path
+    result: MethodResult
+    frame: "polars.DataFrame"
+
+
+def _verify_run(run: Path, store: str | Path | None) -> list[Verification]:
+    record = load_record(run)
+    loaded: dict[str, _Stored] = {}
+    done: list[Verification] = []
+    for title, name in record["files"].items():
+        read = _read(run.parent / name, str(title))
+        if isinstance(read, Verification):
+            done.append(read)
+        else:
+            loaded[str(title)] = read
+    if record["row"] == "image":
+        done += _verify_images(loaded, record["bootstrap"])
+    else:
+        done += _verify_boxes(loaded, run, record, store)
+    return done
+
+
+def _read(path: Path, title: str) -> _Stored | Verification:
+    """Read a result and its scores, or say which file is missing or was changed."""
+    import polars
+
+    scores = path.with_suffix(".parquet")
+    for file in (path, scores):
+        if not file.is_file():
+            return Verification(str(path), title, Status.WRONG, (f"{file.name} is missing",))
+    try:
+        document = load_json(path)
+        result = MethodResult.from_json(document)
+    except IncognitaError as error:
+        return Verification(str(path), title, Status.WRONG, (str(error),))
+    if stated_hash(document) != scores_hash(scores):
+        reason = f"{scores.name} is not the file that was written with the result"
+        return Verification(str(path), title, Status.WRONG, (reason,))
+    return _Stored(path, result, polars.read_parquet(scores))
+
+
+def _verify_images(
+    loaded: Mapping[str, _Stored], bootstrap: Mapping[str, int]
+) -> list[Verification]:
+    """Measure the scores again: on the images all methods have, or else on those of each."""
+    tables = {title: sets_and_scores(stored.frame) for title, stored in loaded.items()}
+    together = _measure(tables, bootstrap)
+    done = []
+    for title, stored in loaded.items():
+        problems = _differences(stored.result.results, together[title])
+        if problems:
+            alone = _measure({title: tables[title]}, bootstrap)[title]
+            problems = _differences(stored.result.results, alone)
+        done.append(_judged(stored, problems))
+    return done
+
+
+def _measure(tables: Mapping[str, Any], bootstrap: Mapping[str, int]) -> dict[str, list[Result]]:
+    sets, scores = common_rows(tables)
+    measured, accuracy = measure_methods(sets, scores, **bootstrap)
+    return {title: [*accuracy, *as_results(measured[title], sets)] for title in tables}
+
+
+def _verify_boxes(
+    loaded: Mapping[str, _Stored], run: Path, record: Mapping[str, Any], store: str | Path | None
+) -> list[Verification]:
+    """Score and measure the stored outputs again."""
+    from incognita.evaluation.rescore import recompute
+
+    try:
+        again = recompute(run, record, list(loaded), store=store)
+    except IncognitaError as error:
+        return [
+            Verification(str(s.path), title, Status.NOT_RECOMPUTED, (str(error),))
+            for title, s in loaded.items()
+        ]
+    done = []
+    for title, stored in loaded.items():
+        if title in again:
+            done.append(_judged(stored, _differences(stored.result.results, again[title].results)))
+            continue
+        reason = "the method was searched or is not one of incognita, and was not run again"
+        done.append(Verification(str(stored.path), title, Status.NOT_RECOMPUTED, (reason,)))
+    return done
+
+
+def _judged(stored: _Stored, problems: list[str]) -> Verification:
+    status = Status.WRONG if problems else Status.VERIFIED
+    shown = problems[:3] + ([f"and {len(problems) - 3} more"] if len(problems) > 3 else [])
+    return Verification(str(stored.path), str(stored.result.title), status, tuple(shown))
+
+
+def _differences(stored: Iterable[Result], again: Iterable[Result]) -> list[str]:
+    """Name the numbers that differ from what was computed again, or are not there."""
+    expected = {(r.metric, r.convention, str(r.split)): r for r in again}
+    found = {(r.metric, r.convention, str(r.split)): r for r in stored}
+    problems = [f"{_named(key)} is missing" for key in expected.keys() - found.keys()]
+    problems += [f"{_named(key)} cannot be computed" for key in found.keys() - expected.keys()]
+    for key in found.keys() & expected.keys():
+        for part in ("value", "low", "high"):
+            was, is_now = getattr(found[key], part), getattr(expected[key], part)
+            if not _is_same(was, is_now):
+                what = part if part != "value" else ""
+                problems.append(f"{_named(key)} {what} is stored as {was:.6g}, not {is_now:.6g}")
+    return sorted(" ".join(problem.split()) for problem in problems)
+
+
+def _named(key: tuple[str, str, str]) -> str:
+    metric, convention, split = key
+    return f"{metric} ({convention}) of {split}"
+
+
+def _is_same(first: float, second: float) -> bool:
+    if math.isnan(first) or math.isnan(second):
+        return math.isnan(first) and math.isnan(second)
+    return math.isclose(first, second, rel_tol=_TOLERANCE, abs_tol=1e-12)
