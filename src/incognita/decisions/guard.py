@@ -103,7 +103,7 @@ def share_of(count: int, n: int, *, n_units: int | None = None, level: float = 0
 
 
 @dataclass(frozen=True)
-class OperatingPoint:
+class ExpectedShares:
     """What a threshold does on given rows.
 
     Args:
@@ -139,9 +139,9 @@ class ScoredRows:
     is_wrong: Bool[np.ndarray, "n"] | None = None
     n_units: int | None = None
 
-    def operating_point(
+    def shares_at(
         self, threshold: UnknownThreshold, unknown: "ScoredRows | None", *, level: float
-    ) -> OperatingPoint:
+    ) -> ExpectedShares:
         """Measure a threshold on these known rows, and on unknown ones."""
         is_accepted = ~threshold.is_unknown(self.unknown_score)
         n_accepted = int(is_accepted.sum())
@@ -154,7 +154,7 @@ class ScoredRows:
             is_unknown = threshold.is_unknown(unknown.unknown_score)
             n_rejected, n = int(is_unknown.sum()), len(is_unknown)
             rejected = share_of(n_rejected, n, n_units=unknown.n_units, level=level)
-        return OperatingPoint(coverage, coverage.complement, risk, rejected, level)
+        return ExpectedShares(coverage, coverage.complement, risk, rejected, level)
 
 
 class GuardOutput(NamedTuple):
@@ -205,7 +205,7 @@ class Guard:
 
     method: Method
     threshold: UnknownThreshold
-    expected: OperatingPoint
+    expected: ExpectedShares
     n_classes: int
     class_names: tuple[str, ...] | None = None
     head: Head | None = None
@@ -315,12 +315,12 @@ class Guard:
             outputs.detections if isinstance(outputs, DetectorOutputs) else None,
         )
 
-    def measure(self, known: Outputs, unknown: Outputs | None = None) -> OperatingPoint:
+    def measure(self, known: Outputs, unknown: Outputs | None = None) -> ExpectedShares:
         """Measure the threshold on other rows than those it was chosen on."""
         level = self.expected.level
         other = None if unknown is None else _score(self.method, unknown, self.n_classes)
         rows = _score(self.method, known, self.n_classes)
-        return rows.operating_point(self.threshold, other, level=level)
+        return rows.shares_at(self.threshold, other, level=level)
 
     def wrap(self, model: Any, *, settings: Settings = Settings()) -> "GuardedModel":  # noqa: B008 - it is frozen
         """Return the model with this guard: images in, decisions out.
@@ -544,10 +544,10 @@ class _CheckedOutputs(ClassifierOutputs):
 
 def _choose(
     policy: str | float | Policy, known: ScoredRows, unknown: ScoredRows | None, level: float
-) -> tuple[UnknownThreshold, OperatingPoint]:
+) -> tuple[UnknownThreshold, ExpectedShares]:
     scores = None if unknown is None else unknown.unknown_score
     threshold = score_policy(policy).fit(known.unknown_score, scores)
-    return threshold, known.operating_point(threshold, unknown, level=level)
+    return threshold, known.shares_at(threshold, unknown, level=level)
 
 
 def _score(method: Method, outputs: Outputs, n_classes: int) -> ScoredRows:
@@ -616,7 +616,7 @@ def _save_head(head: Head, path: Path) -> None:
         unfinished.write_bytes(save(tensors))
 
 
-def _describe(expected: OperatingPoint) -> dict[str, Any]:
+def _describe(expected: ExpectedShares) -> dict[str, Any]:
     """Return the shares by name; NaN becomes null."""
     described: dict[str, Any] = {}
     for name, value in vars(expected).items():
@@ -648,14 +648,14 @@ def _rebuild(path: Path, document: Mapping[str, Any], kinds: Sequence[type[Metho
     )
 
 
-def _rebuild_expected(described: Mapping[str, Any]) -> OperatingPoint:
+def _rebuild_expected(described: Mapping[str, Any]) -> ExpectedShares:
     shares = {}
     for name in ("coverage", "false_alarms", "risk", "unknown_rejected"):
         share = described[name]
         if share is not None:
             value = math.nan if share["value"] is None else share["value"]
             shares[name] = Share(**(share | {"value": value}))
-    return OperatingPoint(**shares, level=described["level"])
+    return ExpectedShares(**shares, level=described["level"])
 
 
 def _load_head(path: Path) -> Head:
