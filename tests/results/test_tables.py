@@ -176,7 +176,7 @@ def test_a_certificate_shows_every_metric_and_every_convention_once():
     expected = [f"{METRICS[name].title} {METRICS[name].direction.arrow}" for name in emitted]
     assert sorted(titles) == sorted(expected)
     groups = [row[0] for row in rows if row[0] and not row[1]]
-    assert groups == ["closed set", "open set", "errors (LRP)", "calibration"]
+    assert groups == ["closed set", "open set", "operating point", "errors (LRP)", "calibration"]
     title, given = "", {}
     for row in rows:
         title = row[0] or title

@@ -88,8 +88,7 @@ def claim_table(claims: Sequence[CheckedClaim], *, width: int = 156) -> Table:
     """
     title = "Claims (fractions and counts)"
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", title=title, padding=(0, 1))
-    heads = ("", "claim", "measured", "why", "rests on")
-    heads = heads if width >= _WIDE_CLAIMS else heads[:-1]
+    heads = ["", "claim", "measured", "why"] + ["rests on"] * (width >= _WIDE_CLAIMS)
     for head in heads:
         table.add_column(head, overflow="fold", no_wrap=head in ("", "measured"))
     for checked in claims:
