@@ -8,6 +8,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from incognita.benchmarks.corruptions import corrupt, kinds_of
+from incognita.cli import corrupt as corrupt_module
 from incognita.cli.app import app
 
 NAMES = ("a.jpg", "b.PNG", "deep/er/c.png", "deep/d.jpeg")
@@ -39,7 +40,7 @@ def test_the_same_tree_comes_out_without_loss(run, images, tmp_path):
     done = run(images, out, "--kind", "snow", "--severity", 2)
     assert done.exit_code == 0, done.output
     assert "4 images in" in done.stdout
-    assert "Skipped 1 files that are not images." in done.stdout
+    assert "Skipped 1 file that is not an image." in done.stdout
     assert "snow, severity 2: 4 images" in done.stderr
     for name in NAMES:
         expected = corrupt(pixels(images / name), "snow", 2, image_id=name)
@@ -135,3 +136,41 @@ def test_a_killed_run_can_be_started_again(run, images, tmp_path, monkeypatch):
     done = run(images, out, "--kind", "fog")
     assert done.exit_code == 0, done.output
     assert pixels(out / "a.png").shape == (40, 50, 3)
+
+
+def test_an_interrupted_run_lists_only_images_in_that_form(run, images, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    assert run(images, out, "--kind", "fog").exit_code == 0
+    calls = []
+
+    def stopped(job):
+        calls.append(job)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return corrupt_file(job)
+
+    corrupt_file = corrupt_module._corrupt_file
+    monkeypatch.setattr(corrupt_module, "_corrupt_file", stopped)
+    run(images, out, "--kind", "snow", "--severity", 2)
+    rows = list(csv.DictReader((out / "corruptions.csv").read_text().splitlines()))
+    assert [row["image"] for row in rows] == sorted(NAMES)[:2]
+    for row in rows:
+        image = pixels(images / row["image"])
+        expected = corrupt(image, row["kind"], int(row["severity"]), image_id=row["image"])
+        assert np.array_equal(pixels(out / row["file"]), expected)
+
+
+def test_every_format_of_the_reader_is_corrupted(run, tmp_path):
+    names = ("a.gif", "b.ppm", "c.bmp", "d.webp", "e.tiff", "f.jpg", "g.png")
+    (tmp_path / "in").mkdir()
+    for name in names:
+        Image.new("RGB", (40, 40), "gray").save(tmp_path / "in" / name)
+    done = run(tmp_path / "in", tmp_path / "out", "--kind", "fog")
+    assert done.exit_code == 0, done.output
+    assert len(list((tmp_path / "out").glob("*.png"))) == len(names)
+
+
+def test_a_negative_seed_is_refused(run, images, tmp_path):
+    done = run(images, tmp_path / "out", "--kind", "fog", "--seed", -1)
+    assert done.exit_code == 2
+    assert not (tmp_path / "out").exists()

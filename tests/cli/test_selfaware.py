@@ -39,6 +39,8 @@ SCENES = {
 def folder(tmp_path, monkeypatch):
     for name, scene in SCENES.items():
         truth, results = to_coco(scene)
+        if name == "other":  # an unknown set has no known objects
+            truth = truth | {"annotations": []}
         (tmp_path / f"{name}.json").write_text(json.dumps(truth))
         (tmp_path / f"{name}-dets.json").write_text(json.dumps(results))
     monkeypatch.chdir(tmp_path)
@@ -148,7 +150,7 @@ def test_no_input_of_fit_is_overwritten(folder, out) -> None:
     assert (folder / out).read_bytes() == before
 
 
-@pytest.mark.parametrize("out", ["rules.json", "test.json", "test-dets.json"])
+@pytest.mark.parametrize("out", ["rules.json", "rules.safetensors", "test.json", "test-dets.json"])
 @pytest.mark.parametrize("option", ["--out", "--decisions"])
 def test_no_input_of_apply_is_overwritten(folder, option, out) -> None:
     fit()
@@ -160,7 +162,15 @@ def test_no_input_of_apply_is_overwritten(folder, option, out) -> None:
     assert (folder / out).read_bytes() == before
 
 
-@pytest.mark.parametrize("out", ["rules.json", "test.json", "c1-dets.json", "other.json"])
+def test_boxes_and_decisions_need_two_files(folder) -> None:
+    fit()
+    with pytest.raises(InvalidDataError, match="Expected two files for --out and --decisions"):
+        run("apply", "rules.json", "--truth", "test.json", "--detections", "test-dets.json",
+            "--out", "x.json", "--decisions", "./x.json")  # fmt: skip
+    assert not (folder / "x.json").exists()
+
+
+@pytest.mark.parametrize("out", ["rules.safetensors", "test.json", "c1-dets.json", "other.json"])
 def test_no_input_of_evaluate_is_overwritten(folder, out) -> None:
     fit()
     before = (folder / out).read_bytes()
@@ -207,7 +217,7 @@ def test_paint_writes_images_and_reports_missing_ones(folder) -> None:
     done = paint()
     assert done.exit_code == IN_PART
     assert "2 images in painted" in done.stdout
-    assert "Missing in images: 1 images: c.png" in done.stdout
+    assert "Missing in images: 1 image: c.png" in done.stdout
     assert "painting: 2 images" in done.stderr
     painted = np.asarray(Image.open(folder / "painted" / "a.png"))
     assert not painted[2:6, 2:6].any()

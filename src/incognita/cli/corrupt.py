@@ -14,7 +14,6 @@ from incognita.cli._terminal import IN_PART, progress_on_stderr
 if TYPE_CHECKING:
     import numpy as np
 
-SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 MANIFEST = "corruptions.csv"
 SHOWN = 10  # unreadable files
 
@@ -28,7 +27,7 @@ KindName = Annotated[
     ),
 ]
 Severity = Annotated[int, typer.Option(help="From 1 to 5.")]
-Seed = Annotated[int, typer.Option(help="Of the random numbers, and of the kinds drawn.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the random numbers, and of the kinds drawn.")]
 Workers = Annotated[int, typer.Option(min=1, help="Threads.")]
 Quality = Annotated[
     int | None,
@@ -82,10 +81,12 @@ def corrupt_command(
         drawn = draw_kind(kinds, image_id, severity, seed)
         jobs.append(_Job(image_id, source / image_id, target, drawn, severity, seed, jpeg))
     _check_targets(jobs, out)
-    _write_manifest(out, jobs)  # first, so that a killed run is recognized as ours
-    problems = _run(jobs, workers, name=f"{kind}, severity {severity}")
-    done = [job for job in jobs if job.image_id not in problems]
-    _write_manifest(out, done)
+    _write_manifest(out, [])  # first, so that a killed run is recognized as ours
+    done: list[_Job] = []
+    try:
+        problems = _run(jobs, workers, done, name=f"{kind}, severity {severity}")
+    finally:  # also of a run that is interrupted
+        _write_manifest(out, done)
     _report(len(done), out, problems, n_others)
 
 
@@ -108,14 +109,25 @@ def _find_images(source: Path) -> tuple[list[str], int]:
     """Return the paths of images below a folder, sorted, and the number of other files."""
     from incognita.errors import MissingDataError
 
+    suffixes = _suffixes()
     files = [path for path in source.rglob("*") if path.is_file()]
-    images = [path for path in files if path.suffix.lower() in SUFFIXES]
+    images = [path for path in files if path.suffix.lower() in suffixes]
     if not images:
         raise MissingDataError(
             f"There is no image in {source}; expected files that end in "
-            f"{', '.join(sorted(SUFFIXES))}."
+            f"{', '.join(sorted(suffixes))}."
         )
     return sorted(path.relative_to(source).as_posix() for path in images), len(files) - len(images)
+
+
+def _suffixes() -> set[str]:
+    """Return how the names of images in the formats of `load_image` end."""
+    from PIL import Image
+
+    from incognita.formats.images import IMAGE_FORMATS
+
+    extensions = Image.registered_extensions()
+    return {suffix for suffix, name in extensions.items() if name in IMAGE_FORMATS}
 
 
 def _check_targets(jobs: list[_Job], out: Path) -> None:
@@ -137,13 +149,15 @@ def _check_targets(jobs: list[_Job], out: Path) -> None:
         )
 
 
-def _run(jobs: list[_Job], workers: int, *, name: str) -> dict[str, str]:
-    """Corrupt all images, and return what is wrong with those that cannot be read."""
+def _run(jobs: list[_Job], workers: int, done: list[_Job], *, name: str) -> dict[str, str]:
+    """Corrupt all images, list the done ones, and return what is wrong with unreadable ones."""
     problems = {}
     with progress_on_stderr(first="corrupting") as (_, on_progress):
         for n_done, (job, problem) in enumerate(_results(jobs, workers), start=1):
             if problem:
                 problems[job.image_id] = problem
+            else:
+                done.append(job)
             on_progress(name, n_done, len(jobs))
     return problems
 
@@ -199,9 +213,12 @@ def _write_manifest(out: Path, jobs: list[_Job]) -> None:
 
 
 def _report(n_done: int, out: Path, problems: dict[str, str], n_others: int) -> None:
-    typer.echo(f"{n_done:,} images in {out}; their kinds are in {out / MANIFEST}.")
+    from incognita.errors import count
+
+    typer.echo(f"{count(n_done, 'image')} in {out}; their kinds are in {out / MANIFEST}.")
     if n_others:
-        typer.echo(f"Skipped {n_others:,} files that are not images.")
+        what = "file that is not an image" if n_others == 1 else "files that are not images"
+        typer.echo(f"Skipped {n_others:,} {what}.")
     for problem in list(problems.values())[:SHOWN]:
         typer.echo(f"Skipped: {problem}")
     if len(problems) > SHOWN:

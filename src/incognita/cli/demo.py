@@ -60,9 +60,8 @@ def find_on_terra(out: Path, limit: int | None) -> None:
 
     from incognita.cli.run import run_command
 
-    torch.set_num_threads(
-        1
-    )  # scenes are small: sharing a layer among threads costs more than it saves
+    # scenes are small: sharing a layer among threads costs more than it saves
+    torch.set_num_threads(1)
     typer.echo("\n3. A detector meets objects of unknown classes: incognita run terra/detection")
     run_command("terra/detection", methods=BOX_METHODS, limit=limit, out=out)
 

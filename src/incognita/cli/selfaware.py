@@ -2,6 +2,7 @@
 
 import json
 import sys
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from incognita.cli._terminal import IN_PART, names_in, progress_on_stderr, refuse_overwriting
 from incognita.cli.certify import AsJson, FoundPath, Known, Resamples, Seed, Truth
 from incognita.cli.certify import Out as ReportOut
+from incognita.errors import InvalidDataError, count
 
 if TYPE_CHECKING:
     from incognita.containers.boxes import Detections
@@ -124,11 +126,13 @@ def paint_command(truth: Truth, images: Images, out: OutFolder) -> None:
             out,
             on_progress=lambda done, total: on_progress("painting", done, total),
         )
-    sys.stdout.write(f"{written.n_images:,} images in {out}, listed in {out / MANIFEST}.\n")
+    sys.stdout.write(f"{count(written.n_images, 'image')} in {out}, listed in {out / MANIFEST}.\n")
     if written.missing:
         shown = ", ".join(written.missing[:SHOWN])
         more = ", …" if len(written.missing) > SHOWN else ""
-        sys.stdout.write(f"Missing in {images}: {len(written.missing):,} images: {shown}{more}\n")
+        sys.stdout.write(
+            f"Missing in {images}: {count(len(written.missing), 'image')}: {shown}{more}\n"
+        )
     for problem in list(written.unreadable.values())[:SHOWN]:
         sys.stdout.write(f"Skipped: {problem}\n")
     if len(written.unreadable) > SHOWN:
@@ -160,17 +164,15 @@ def fit_command(
     """
     from incognita.decisions import SelfAware, SelfAwareSettings, save_self_aware
     from incognita.formats.coco_annotations import load_truth
-    from incognita.formats.coco_results import load_detections
 
     arrays = out.with_suffix(".safetensors")
     for written in (out, arrays):
         refuse_overwriting(written, truth, detections, pseudo_unknown, sidecar, pseudo_sidecar)
     with progress_on_stderr(first="reading") as (on_step, _):
         annotated = load_truth(truth, known=names_in(known))
-        found = load_detections(detections, annotated, sidecar=sidecar)
-        painted = None
+        found, painted = _load_boxes(detections, annotated, sidecar), None
         if pseudo_unknown is not None:
-            painted = load_detections(pseudo_unknown, annotated, sidecar=pseudo_sidecar)
+            painted = _load_boxes(pseudo_unknown, annotated, pseudo_sidecar)
         on_step("fitting")
         settings = SelfAwareSettings(
             uncertainty=uncertainty,
@@ -182,6 +184,9 @@ def fit_command(
         fitted = SelfAware.fit(found, annotated.boxes, painted, settings)
         save_self_aware(fitted, out)
     _show_rules(fitted, out)
+    _note_empty_images("validation", found, detections)
+    if painted is not None:
+        _note_empty_images("painted", painted, pseudo_unknown)
 
 
 @selfaware_app.command("apply")
@@ -202,22 +207,24 @@ def apply_command(
     from incognita.decisions import load_self_aware
     from incognita.files import replacing_text
     from incognita.formats.coco_annotations import load_truth
-    from incognita.formats.coco_results import load_detections, save_detections
+    from incognita.formats.coco_results import save_detections
 
+    arrays = rules.with_suffix(".safetensors")
     for written in (out, decisions):
-        refuse_overwriting(written, rules, truth, detections, sidecar)
+        refuse_overwriting(written, rules, arrays, truth, detections, sidecar)
+    _refuse_one_file(out, decisions)
     fitted = load_self_aware(rules)
     annotated = load_truth(truth, known=names_in(known) or fitted.known_names)
-    output = fitted.apply(load_detections(detections, annotated, sidecar=sidecar))
+    found = _load_boxes(detections, annotated, sidecar)
+    output = fitted.apply(found)
     bare = _without_columns(output.detections)
     save_detections(bare, out, categories=annotated.categories)
     if decisions is not None:
         with replacing_text(decisions) as file:
-            json.dump(_decisions(output), file, indent=1)
-    n, n_accepted = len(output.accepted), int(output.accepted.sum())
-    sys.stdout.write(
-        f"{n_accepted} of {n} images accepted, {len(output.detections)} boxes kept: {out}\n"
-    )
+            json.dump(_decisions(found, output), file, indent=1)
+    n_images = count(len(output.accepted), "image")
+    n_boxes = count(len(output.detections), "box", "boxes")
+    sys.stdout.write(f"{output.accepted.sum():,} of {n_images} accepted, {n_boxes} kept: {out}\n")
 
 
 @selfaware_app.command("evaluate")
@@ -255,7 +262,8 @@ def evaluate_command(
     validated = _named_paths("--validation", [f"validation={validation}"] if validation else [], 2)
     files = (*changed_files.values(), *unknown_files.values(), *validated.values())
     named = [path for paths in files for path in paths]
-    refuse_overwriting(out, rules, truth, detections, *named)
+    arrays = rules.with_suffix(".safetensors")
+    refuse_overwriting(out, rules, arrays, truth, detections, *named)
     fitted = load_self_aware(rules)
     with progress_on_stderr(first="reading", log_steps=True) as (on_step, _):
         names = names_in(known) or fitted.known_names
@@ -364,7 +372,9 @@ def _load_test(
         {name: _annotated(annotated, path, sidecars=sidecars) for name, (path,) in shifted.items()},
         frozenset(free or ()),
         {
-            name: _annotated(annotated.for_images_of(images), found, sidecars=sidecars).detections
+            name: _annotated(
+                _unknown_images(images, annotated), found, sidecars=sidecars
+            ).detections
             for name, (images, found) in unknown.items()
         },
     )
@@ -372,16 +382,58 @@ def _load_test(
 
 def _annotated(truth: "CocoTruth", path: Path, *, sidecars: bool) -> "AnnotatedSet":
     from incognita.evaluation.self_aware import AnnotatedSet
-    from incognita.formats.coco_results import load_detections
 
     sidecar = path.with_suffix(".safetensors") if sidecars else None
-    return AnnotatedSet(load_detections(path, truth, sidecar=sidecar), truth.boxes)
+    return AnnotatedSet(_load_boxes(path, truth, sidecar), truth.boxes)
+
+
+def _load_boxes(path: Path, truth: "CocoTruth", sidecar: Path | None) -> "Detections":
+    """Load detections whose scores can be calibrated."""
+    from incognita.formats.coco_results import load_detections
+
+    found = load_detections(path, truth, sidecar=sidecar)
+    wrong = found.confidence[(found.confidence < 0) | (found.confidence > 1)]
+    if len(wrong):
+        raise InvalidDataError(
+            f"Expected scores between 0 and 1 in {path}, got {wrong[0]:g}. Write probabilities, "
+            f"not logits or percentages."
+        )
+    return found
+
+
+def _unknown_images(path: Path, truth: "CocoTruth") -> "CocoTruth":
+    """Load the images of an unknown set; raise if an object of a known class is annotated."""
+    from incognita.formats.coco_annotations import load_tables, read_category_names
+
+    tables, known = load_tables(path), set(truth.boxes.classes.known_names)
+    names = read_category_names(tables.categories)
+    annotated = zip(
+        tables.annotations.identifiers("image_id").tolist(),
+        map(names.get, tables.annotations.integers("category_id").tolist()),
+        strict=True,
+    )
+    shown = [(image_id, name) for image_id, name in annotated if name in known]
+    if shown:
+        n_images = len({image_id for image_id, _ in shown})
+        classes = sorted({str(name) for _, name in shown})
+        raise InvalidDataError(
+            f"Expected unknown images without known objects in {path}, got "
+            f"{count(n_images, 'image')} with {', '.join(classes[:3])}"
+            f"{', …' if len(classes) > 3 else ''}. Remove these images."
+        )
+    return truth.for_images_of(path)
+
+
+def _refuse_one_file(out: Path, decisions: Path | None) -> None:
+    if decisions is not None and realpath(out) == realpath(decisions):
+        raise InvalidDataError(
+            f"Expected two files for --out and --decisions, got {out} for both. Choose another "
+            f"file for one of them."
+        )
 
 
 def _named_paths(option: str, given: list[str], n: int) -> dict[str, list[Path]]:
     """Read NAME=a.json or NAME=a.json,b.json, once per name."""
-    from incognita.errors import InvalidDataError
-
     found: dict[str, list[Path]] = {}
     for text in given:
         name, _, paths = text.partition("=")
@@ -409,30 +461,70 @@ def _without_columns(detections: "Detections") -> "Detections":
     )
 
 
-def _decisions(output: "SelfAwareOutput") -> list[dict[str, Any]]:
+def _decisions(found: "Detections", output: "SelfAwareOutput") -> list[dict[str, Any]]:
+    """List the decision on each image; an image without a box has no uncertainty: null."""
+    import numpy as np
+
     columns = zip(
         output.detections.image_ids.tolist(),
         output.accepted.tolist(),
         output.image_uncertainty.tolist(),
+        np.diff(found.offsets).tolist(),
         strict=True,
     )
     return [
-        {"image_id": image_id, "accepted": accepted, "uncertainty": uncertainty}
-        for image_id, accepted, uncertainty in columns
+        {
+            "image_id": image_id,
+            "accepted": accepted,
+            "uncertainty": uncertainty if n_boxes else None,
+        }
+        for image_id, accepted, uncertainty, n_boxes in columns
     ]
 
 
 def _show_rules(fitted: "SelfAware", out: Path) -> None:
-    counts = fitted.calibrators.counts()
-    u = fitted.image_threshold
-    accepted = u.metadata.get("known_accepted")
-    share = "" if accepted is None else f" ({100 * accepted:.1f} % of validation images)"
     sys.stdout.write(
-        f"Images are accepted up to an uncertainty of {u.value:.4g}{share}.\n"
-        f"Classes: {counts['fitted']} calibrated, {counts['constant']} constant, "
-        f"{counts['identity']} without boxes.\n"
+        f"Images are accepted up to an uncertainty of {fitted.image_threshold.value:.4g}"
+        f"{_shares(fitted.image_threshold.metadata)}.\n"
+        f"{_calibrated(fitted)}\n"
         f"Rules: {out}\n"
     )
     if without := fitted.confidence_threshold.metadata.get("without_threshold"):
         names = ", ".join(without[:5]) + (", …" if len(without) > 5 else "")
-        sys.stdout.write(f"note: no box is kept of {len(without)} classes: {names}.\n")
+        sys.stdout.write(
+            f"note: no box is kept of {count(len(without), 'class', 'classes')}: {names}.\n"
+        )
+
+
+def _shares(metadata: dict[str, Any]) -> str:
+    """Return what u does on the images it was chosen on."""
+    accepted, rejected = metadata.get("known_accepted"), metadata.get("unknown_rejected")
+    if accepted is None:
+        return ""
+    known = f"{100 * accepted:.1f} % of validation images with objects"
+    if rejected is None:
+        return f" ({known})"
+    mean = 2 * accepted * rejected / (accepted + rejected) if accepted + rejected else 0.0
+    return (
+        f" ({known}); {100 * rejected:.1f} % of painted images are rejected, harmonic mean "
+        f"{100 * mean:.1f} %"
+    )
+
+
+def _calibrated(fitted: "SelfAware") -> str:
+    counts, kind = fitted.calibrators.counts(), str(fitted.calibrators.kind)
+    if kind == "none":
+        return f"Classes: {sum(counts.values())}, not calibrated."
+    return (
+        f"Classes: {counts['fitted']} calibrated, {counts['constant']} constant, "
+        f"{counts['identity']} without boxes."
+    )
+
+
+def _note_empty_images(kind: str, found: "Detections", path: Path | None) -> None:
+    n_empty = found.n_images - len(set(found.image_index.tolist()))
+    if n_empty:
+        sys.stdout.write(
+            f"note: {n_empty:,} of {count(found.n_images, f'{kind} image')} "
+            f"{'has' if n_empty == 1 else 'have'} no box in {path}, which counts as rejected.\n"
+        )

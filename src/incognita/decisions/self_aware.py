@@ -15,6 +15,7 @@ The public code (fiveai/saod at 85a50aa) has other rules in use than in fitting;
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from os import PathLike
@@ -52,6 +53,7 @@ from incognita.decisions.thresholds import (
 from incognita.decisions.unknown_thresholds import HarmonicMean, KnownQuantile, harmonic_means
 from incognita.errors import IncognitaError, InvalidDataError, MissingDataError, unknown_name
 from incognita.files import load_json, replacing, replacing_text
+from incognita.metrics.calibration import check_probabilities
 from incognita.metrics.conventions import COCO
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.matching import match
@@ -148,6 +150,8 @@ class SelfAware:
         truth: BoxTruth,
         pseudo_unknown: Detections | None = None,
         settings: SelfAwareSettings | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
     ) -> "SelfAware":
         """Fit the rules on validation data, in the paper's order (algorithm A.1).
 
@@ -157,11 +161,13 @@ class SelfAware:
             pseudo_unknown: Detections on the copies of these images with painted-over objects;
                 needed where `image_threshold` compares with unknown images.
             settings: The paper's by default.
+            metadata: What else to keep with the rules, such as the name of the detector.
         """
         settings = settings or SelfAwareSettings()
         convention = _convention(settings.convention)
         kind = convention.calibrator(calibrator_of(settings.calibrator))
         has_objects = _images_with_objects(truth)
+        _check_inputs(detections, pseudo_unknown)
         top = top_boxes(detections.for_images(truth.image_ids), settings.max_per_image)
         uncertainty = uncertainty_of(settings.uncertainty).fit(top)
         measure = partial(_of_images, settings=settings, uncertainty=uncertainty)
@@ -175,7 +181,7 @@ class SelfAware:
         calibrators = fit_calibrators(
             kind, convention.boxes_to_calibrate(fitted_on, v, truth), truth
         )
-        metadata = {
+        fitted_from = {
             "n_images": truth.n_images,
             "n_objects": len(truth),
             "n_pseudo_unknown": 0 if pseudo_unknown is None else pseudo_unknown.n_images,
@@ -190,12 +196,13 @@ class SelfAware:
             u,
             v,
             calibrators,
-            metadata,
+            fitted_from | dict(metadata or {}),
             settings.convention,
         )
 
     def apply(self, detections: Detections) -> SelfAwareOutput:
         """Accept or reject each image; keep and calibrate the boxes of the accepted ones."""
+        check_probabilities(detections.confidence)
         uncertainty = self.image_uncertainty(detections)
         accepted = self.accepts(uncertainty)
         kept = keep_boxes(top_boxes(detections, self.max_per_image), self.confidence_threshold)
@@ -418,6 +425,21 @@ def top_boxes(detections: Detections, n: int) -> Detections:
 def keep_boxes(detections: Detections, threshold: ConfidenceThreshold) -> Detections:
     """Keep the boxes with at least the confidence of their class: the rule of fit and of use."""
     return detections[threshold.keep(detections)]
+
+
+def _check_inputs(detections: Detections, pseudo_unknown: Detections | None) -> None:
+    """Refuse scores that are no probabilities, and one set of boxes in both places."""
+    check_probabilities(detections.confidence)
+    if pseudo_unknown is None:
+        return
+    check_probabilities(pseudo_unknown.confidence)
+    names = ("offsets", "xyxy", "confidence", "class_ids")
+    columns = [(getattr(detections, name), getattr(pseudo_unknown, name)) for name in names]
+    if len(detections) and all(np.array_equal(one, other) for one, other in columns):
+        raise InvalidDataError(
+            "Expected detections on images with painted-over objects as pseudo-unknown, got the "
+            "boxes of the validation images themselves. Run the detector on the painted images."
+        )
 
 
 def _images_with_objects(truth: BoxTruth) -> Bool[np.ndarray, "images"]:
