@@ -10,6 +10,7 @@ from tests.benchmarks.box_trees import ROAD, write_road
 from tests.evaluation.box_worlds import scenes
 
 from incognita.benchmarks import corrupt, corrupted, load_benchmark
+from incognita.benchmarks.corruptions.datasets import draw_images
 from incognita.benchmarks.definition_files import find_definition, list_benchmarks, parse_definition
 from incognita.containers.dataset import ArrayDataset, BoxDataset, Dataset
 from incognita.errors import InvalidDataError
@@ -219,3 +220,18 @@ def test_definitions_without_the_new_keys_keep_their_hash():
         assert not any(f'"{key}"' in text for key in ("corrupt", "rejection", "protocol"))
     text = find_definition("terra/self-aware").definition.model_dump_json()
     assert all(f'"{key}"' in text for key in ("corrupt", "rejection", "protocol"))
+
+
+def test_copies_of_one_image_are_drawn_together():
+    ids = corrupted(CLEAN, ["fog", "snow"], [1, 3]).image_ids
+    weights = draw_images(ids, n_resamples=30, seed=0)
+    assert weights.shape == (48, 31)
+    assert (weights[:, 0] == 1).all()
+    by_image = weights.reshape(12, 4, 31)
+    assert (by_image == by_image[:, :1]).all()
+    alone = draw_images(CLEAN.image_ids, n_resamples=30, seed=0)
+    assert np.array_equal(np.sort(by_image[:, 0], axis=0), np.sort(alone, axis=0))
+
+
+def test_a_severity_given_twice_counts_once():
+    assert len(corrupted(CLEAN, "fog", [1, 1, 5])) == 24

@@ -242,7 +242,8 @@ def test_a_detector_is_made_self_aware(own):
     assert done.exit_code == 0, done.output
     for words in ("DAQ ↑", "before", "validation  ", "shifted/shifted", "unknown/odd"):
         assert words in done.stdout
-    folder = own / "runs" / "self-aware" / "aware"
+    (folder,) = (own / "runs" / "self-aware").iterdir()
+    assert folder.name.startswith("mine-cells-grid-")
     assert f"Rules, report, study and pictures: {folder}" in done.stdout
     assert sorted(path.name for path in folder.iterdir()) == [
         "pictures", "report.json", "rules.json", "rules.safetensors", "study"

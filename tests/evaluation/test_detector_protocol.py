@@ -35,7 +35,7 @@ from incognita.evaluation.detector_metrics import (
     DetectedSet,
     ThresholdedScores,
     align_classes,
-    draw_images,
+    draw_sets,
     measure_method,
 )
 from incognita.evaluation.evaluate import BoxOptions
@@ -321,7 +321,7 @@ def test_a_replicate_is_the_number_of_the_images_that_were_drawn(world):
     scores = {
         name: np.array([box.unknown_score for box in part.boxes]) for name, part in parts.items()
     }
-    weights = draw_images(sets, n_resamples=3, seed=5)
+    weights = draw_sets(sets, n_resamples=3, seed=5)
     everything = {seen.name: np.zeros(len(seen.found)) for seen in sets}  # tested elsewhere
     measures = measure_method(sets, ThresholdedScores(scores, tau, gaussian, everything), weights)
     for column in range(4):

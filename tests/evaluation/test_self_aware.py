@@ -294,3 +294,26 @@ def test_the_papers_table_is_consistent_with_our_formulas(row) -> None:
     assert measured[1] == pytest.approx(idq_t, abs=1e-3)
     assert detection_awareness_quality(ba, *measured) == pytest.approx(daq, abs=1e-3)
     assert not math.isnan(daq)
+
+
+def test_copies_of_images_add_no_certainty():
+    """Five equal copies of every known image have the value and the interval of the images."""
+    scene = random_scene(np.random.default_rng(3), n_images=30, with_ties=False)
+    found, truth = to_containers(scene)
+    found = found[found.class_ids < truth.classes.n_known]
+    names = truth.image_ids.astype(np.str_)
+    found, truth = (
+        replace(part, image_ids=names) for part in (found.for_images(truth.image_ids), truth)
+    )
+    fitted = SelfAware.fit(found, truth, settings=SelfAwareSettings(image_threshold=0.6))
+    places = np.repeat(np.arange(30), 5)
+    copies = np.array([f"{names[k]}#fog-{n % 5 + 1}" for n, k in enumerate(places)])
+    many = AnnotatedSet(found.at_images(places, copies), truth.at_images(places, copies))
+    test = SelfAwareTest(AnnotatedSet(found, truth), {"c": many})
+    report = evaluate_self_aware(fitted, test, n_resamples=60)
+    for metric in ("lrp", "laece", "in_distribution_quality"):
+        once, five = report.get(metric, "known"), report.get(metric, "shifted")
+        assert five.value == pytest.approx(once.value, abs=1e-9)
+        assert (five.low, five.high) == pytest.approx((once.low, once.high), abs=1e-9)
+    once, five = report.get("ap", "known/as detected"), report.get("ap", "shifted/c")
+    assert (five.low, five.high) == pytest.approx((once.low, once.high), abs=1e-9)

@@ -106,15 +106,16 @@ def test_before_is_the_first_row_of_table_7(folder, run):
 
 
 def test_rules_and_report_are_on_disk(folder, run):
-    loaded = load_self_aware(folder / "out" / "rules.json")
+    assert run.folder.parent == folder / "out"
+    loaded = load_self_aware(run.folder / "rules.json")
     assert loaded.image_threshold == run.fitted.image_threshold
-    report = json.loads((folder / "out" / "report.json").read_text())
+    report = json.loads((run.folder / "report.json").read_text())
     assert report["inputs"]["benchmark"] == "mine/cells"
     assert len(report["before"]) == len(report["results"])
 
 
 def test_the_ablation_of_the_study_leads_from_before_to_after(folder, run):
-    document = json.loads((folder / "out" / "study" / "study.json").read_text())
+    document = json.loads((run.folder / "study" / "study.json").read_text())
     first, *_, last = document["tables"]["ablation"]["rows"]
     metric = "detection_awareness_quality"
     (after,) = [r.value for r in run.report.results if r.metric == metric]
@@ -154,3 +155,47 @@ def test_unknown_validation_images_take_the_place_of_painted_ones():
 def test_a_benchmark_without_validation_images_is_refused():
     with pytest.raises(InvalidDataError, match='role = "validation"'):
         make_self_aware(detector(), box_benchmark(validation=None))
+
+
+def test_other_options_have_other_folders(folder, run, tmp_path):
+    options = {"n_resamples": 0, "out": tmp_path}
+    one = make_self_aware(detector(), folder / "cells.toml", **options)
+    settings = SelfAwareSettings(calibrator="none")
+    two = make_self_aware(detector(), folder / "cells.toml", rules=settings, name="Mine", **options)
+    assert one.folder != two.folder
+    assert one.folder.name == run.folder.name
+    assert two.report.headline().startswith("Mine on mine/cells")
+
+
+def test_a_baseline_that_cannot_be_fitted_costs_nothing(folder, monkeypatch):
+    from incognita.evaluation import self_aware_benchmark as module
+
+    fit = SelfAware.fit
+
+    def only_ours(*arguments):
+        if arguments[-1].calibrator == "none":
+            raise InvalidDataError("No such threshold.")
+        return fit(*arguments)
+
+    monkeypatch.setattr(module.SelfAware, "fit", only_ours)
+    run = make_self_aware(detector(), folder / "cells.toml", n_resamples=0)
+    assert run.report.before == ()
+    assert "There is no column before: No such threshold." in run.report.notes
+
+
+def test_names_of_the_protocol_are_refused(folder, tmp_path):
+    text = (folder / "cells.toml").read_text()
+    for old, new, message in (
+        ('name = "odd"', 'name = "pooled"', "name of the protocol"),
+        ('role = "far"', 'role = "mixed"', "no use for mixed sets"),
+    ):
+        (tmp_path / "cells.toml").write_text(text.replace(old, new, 1))
+        with pytest.raises(InvalidDataError, match=message):
+            load_benchmark(tmp_path / "cells.toml")
+
+
+def test_sets_that_would_be_one_file_are_refused():
+    given = box_benchmark()
+    shifted = {"a b": scenes("s", 4, seed=9), "a-b": scenes("t", 4, seed=10)}
+    with pytest.raises(InvalidDataError, match="would be saved to one file"):
+        make_self_aware(detector(), replace(given, shifted=shifted))

@@ -189,6 +189,14 @@ class Definition(Table):
             raise ValueError(
                 'the protocol is self-aware, but no set has role = "validation" to fit on; add one'
             )
+        if "mixed" in roles:
+            raise ValueError(
+                "the protocol is self-aware, which has no use for mixed sets: images are known, "
+                "shifted or unknown; leave them out"
+            )
+        taken = {"pooled", "painted over", "painted-over", "as detected"}
+        if names := [entry.name for entry in self.set if entry.name in taken]:
+            raise ValueError(f"set {names[0]!r} has a name of the protocol; take another name")
 
 
 def _refuse_repeats(what: str, names: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """From the definition of a benchmark to the benchmark: its images, checked and labelled."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import combinations
@@ -513,6 +514,12 @@ def check_benchmark(benchmark: Benchmark, *, searching: bool) -> None:
 
 def _check_names(benchmark: Benchmark) -> None:
     names = [name for _, name, _ in test_sets(benchmark)]
+    files = Counter(name.replace("/", "-").replace(" ", "-") for name in set(names))
+    if alike := [name for name in names if files[name.replace("/", "-").replace(" ", "-")] > 1]:
+        raise InvalidDataError(
+            f"Sets {alike[0]!r} and {alike[1]!r} of {benchmark.name} would be saved to one file. "
+            f"Give one another name."
+        )
     if twice := {name for name in names if names.count(name) > 1}:
         raise InvalidDataError(
             f"Two sets of {benchmark.name} are called {min(twice)!r}. Give each its own name."

@@ -222,6 +222,7 @@ def run_command(
     definition = find_definition(benchmark, allow_outside=allow_outside).definition
     if definition.protocol == "self-aware":
         _refuse_methods(methods != "all", preprocess, embed, search, unknown_threshold)
+        shared |= {"name": name}
         _run_self_aware(model or None, benchmark, out, log, as_json=as_json, options=shared)
         return
     # what a network or a method prints must not end up in the JSON
@@ -268,15 +269,20 @@ def _run_self_aware(
     from incognita.evaluation.self_aware_benchmark import make_self_aware
     from incognita.results.export import as_json_text
 
-    folder = out / "self-aware" / Path(benchmark).with_suffix("").as_posix().replace("/", "-")
     progress = progress_on_stderr(resumes=True, log=log)
     with redirect_stdout(sys.stderr), progress as (on_step, on_progress):
-        report = make_self_aware(
-            model, benchmark, out=folder, on_step=on_step, on_progress=on_progress, **options
-        ).report
+        run = make_self_aware(
+            model,
+            benchmark,
+            out=out / "self-aware",
+            on_step=on_step,
+            on_progress=on_progress,
+            **options,
+        )
+    report, folder = run.report, run.folder
     log_report(log, report)
     sys.stdout.write(as_json_text(report) if as_json else str(report))
-    if not as_json:
+    if not as_json and folder is not None:
         sys.stdout.write(f"Rules, report, study and pictures: {folder.resolve()}\n")
     if not report.is_complete:
         raise typer.Exit(IN_PART)

@@ -11,10 +11,10 @@ from zlib import crc32
 import numpy as np
 
 from incognita.benchmarks.benchmark import KNOWN, SHIFTED
+from incognita.benchmarks.corruptions.datasets import draw_images
 from incognita.metrics.measure import (
     MIN_UNITS,
     MetricValue,
-    bootstrap_weights,
     mean_of_values,
     undefined,
 )
@@ -29,8 +29,8 @@ MISTAKES = Split("misclassified")
 def draw(sets: Sequence[ScoredSet], *, n_resamples: int, seed: int) -> dict[str, np.ndarray]:
     """Draw the images of every set once; the seed of a set depends on its name alone."""
     return {
-        scored.name: bootstrap_weights(
-            len(scored), n_resamples=n_resamples, seed=seed + crc32(scored.name.encode())
+        scored.name: draw_images(
+            scored.image_ids, n_resamples=n_resamples, seed=seed + crc32(scored.name.encode())
         )
         for scored in sets
     }

@@ -41,7 +41,7 @@ from incognita.evaluation.detector_metrics import (
     Measures,
     ThresholdedScores,
     align_classes,
-    draw_images,
+    draw_sets,
     measure_detector,
     measure_method,
     measure_own_labels,
@@ -420,7 +420,7 @@ class DetectorTask:
         if self._extractor is not None and scored.fitted:
             self._choose_tau(scored, self._extractor)
             sets = list(self._extractor.sets.values())
-            weights = draw_images(sets, n_resamples=options.n_resamples, seed=options.seed)
+            weights = draw_sets(sets, n_resamples=options.n_resamples, seed=options.seed)
             shared = measure_detector(sets, weights) if scored.fitted else {}
             for key, fitted in scored.fitted.items():
                 if on_step is not None:

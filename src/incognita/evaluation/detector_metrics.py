@@ -14,6 +14,7 @@ from zlib import crc32
 import numpy as np
 
 from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED
+from incognita.benchmarks.corruptions.datasets import draw_images
 from incognita.containers import BoxTruth, Detections, Role
 from incognita.decisions.thresholds import ConfidenceThreshold, UnknownThreshold
 from incognita.errors import InvalidDataError
@@ -21,7 +22,6 @@ from incognita.metrics import conventions
 from incognita.metrics.matching import match
 from incognita.metrics.measure import (
     MetricValue,
-    bootstrap_weights,
     mean_of_values,
     undefined,
 )
@@ -118,13 +118,13 @@ class ThresholdedScores(NamedTuple):
     of_all: Mapping[str, Float64[np.ndarray, "boxes"]]
 
 
-def draw_images(
-    sets: Sequence[DetectedSet], *, n_resamples: int, seed: int
-) -> dict[str, np.ndarray]:
+def draw_sets(sets: Sequence[DetectedSet], *, n_resamples: int, seed: int) -> dict[str, np.ndarray]:
     """Draw the images of every set once; the seed of a set depends on its name alone."""
     return {
-        seen.name: bootstrap_weights(
-            seen.n_images, n_resamples=n_resamples, seed=seed + crc32(seen.name.encode())
+        seen.name: draw_images(
+            seen.truth.image_ids.tolist(),
+            n_resamples=n_resamples,
+            seed=seed + crc32(seen.name.encode()),
         )
         for seen in sets
     }

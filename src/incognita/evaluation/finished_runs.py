@@ -86,7 +86,7 @@ def find_runs(path: Path) -> list[Path]:
     if not runs:
         raise MissingDataError(
             f"There is no finished run at {path}. Name the --out folder of a run, or one of its "
-            f"results."
+            f"results; a self-aware run is in its report.json."
         )
     return sorted(runs, key=lambda run: run.stat().st_mtime, reverse=True)
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from incognita.benchmarks.corruptions.datasets import clean_ids
 from incognita.containers.boxes import BoxTruth, Detections
 from incognita.decisions.self_aware import SelfAware
 from incognita.errors import InvalidDataError
@@ -62,6 +63,11 @@ class SelfAwareTest:
             raise InvalidDataError(
                 f"Expected shifted sets that may be rejected, got {sorted(strange)}, which are not "
                 f"among {sorted(self.shifted)}."
+            )
+        if POOLED in self.unknown:
+            raise InvalidDataError(
+                f"Expected unknown sets with other names than {POOLED!r}, which is that of all "
+                f"together. Rename the set."
             )
         if not self.known.truth.n_images:
             raise InvalidDataError("Expected known test images, got none.")
@@ -115,7 +121,7 @@ class _Measurement:
         yield from self._records(Split("known"), known)
         parts = {"known": known["in_distribution_quality"]}
         if self.shifted:
-            shifted = self._quality(*self._union(weights))
+            shifted = self._quality(*self._union())
             yield from self._records(Split("shifted"), shifted)
             parts["shifted"] = shifted["in_distribution_quality"]
         if self.unknown:
@@ -166,13 +172,13 @@ class _Measurement:
             "lrp_false_negative": lrp.false_negative,
         }
 
-    def _union(self, weights: np.ndarray) -> tuple[Detections, BoxTruth, np.ndarray]:
+    def _union(self) -> tuple[Detections, BoxTruth, np.ndarray]:
         """Join the shifted sets; of a free one only the accepted images."""
         found, truths, columns = [], [], []
         start = 0
         for name, output in self.shifted.items():
             part = self.test.shifted[name].truth
-            drawn = self._weights_of(part, weights)
+            drawn = self._weights_of(part)
             kept = output.accepted if name in self.test.free else np.ones(part.n_images, np.bool_)
             ids = part.image_ids[kept]
             numbers = np.arange(start, start + len(ids))
@@ -183,11 +189,18 @@ class _Measurement:
         union = Detections.concatenate(found), BoxTruth.concatenate(truths)
         return *union, np.concatenate(columns)
 
-    def _weights_of(self, truth: BoxTruth, weights: np.ndarray) -> np.ndarray:
-        """Draw shifted images together with the known images they were made of."""
-        if np.array_equal(truth.image_ids, self.test.known.truth.image_ids):
-            return weights
-        return self._weights(truth.n_images, self.seed)
+    def _weights_of(self, truth: BoxTruth) -> np.ndarray:
+        """Draw shifted images together with the known image they were made of.
+
+        Copies of one image are drawn together, too: they are not independent.
+        """
+        clean, places = np.unique(clean_ids(truth.image_ids.tolist()), return_inverse=True)
+        known = self.test.known.truth.image_ids.astype(np.str_)
+        if not np.isin(clean, known).all():
+            return self._weights(len(clean), self.seed)[places]
+        order = np.argsort(known)
+        among_known = order[np.searchsorted(known, clean, sorter=order)]
+        return self._weights(len(known), self.seed)[among_known][places]
 
     def _balanced(self, weights: np.ndarray) -> dict[str, MetricValue]:
         """Measure the balanced accuracy over all unknown images together."""
@@ -246,7 +259,7 @@ class _Measurement:
         for split, part in sets.items():
             found = part.detections.for_images(part.truth.image_ids)
             table = MatchTables(found, part.truth).coco
-            weights = self._weights(part.truth.n_images, self.seed)
+            weights = self._weights_of(part.truth)
             n_known = part.truth.classes.n_known
             ap = coco_average_precision(table, n_known, weights=weights)
             yield from self._records(split, {"ap": ap})

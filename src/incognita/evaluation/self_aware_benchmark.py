@@ -29,16 +29,19 @@ from incognita.evaluation.fit_and_score import ExtractionLog, Progress
 from incognita.evaluation.gallery import BeforeAfter, draw_charts, draw_self_aware
 from incognita.evaluation.self_aware import AnnotatedSet, SelfAwareTest, evaluate_self_aware
 from incognita.evaluation.self_aware_study import BASELINE, study_self_aware
+from incognita.extraction.detector_pass import identity_of_detector
 from incognita.extraction.settings import Settings
 from incognita.formats.recorded_outputs import RecordedBoxes
 from incognita.models.detector import Detector
+from incognita.results.method_result import identity_hash
 from incognita.results.self_aware import SelfAwareReport, SelfAwareStudy
+from incognita.results.store import plain_name
 
 PAINTED = "painted over"
 
 
 class SelfAwareRun(NamedTuple):
-    """The rules of a detector, its report and the tables behind it.
+    """The rules of a detector, its report, the tables behind it, and where they are.
 
     `report.before` is the detector as it is, the first row of the paper's table 7.
     """
@@ -46,6 +49,7 @@ class SelfAwareRun(NamedTuple):
     fitted: SelfAware
     report: SelfAwareReport
     study: SelfAwareStudy | None = None
+    folder: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +79,7 @@ def make_self_aware(
     settings: Settings | None = None,
     store: str | Path | None = None,
     out: str | Path | None = None,
+    name: str | None = None,
     on_progress: Progress | None = None,
     on_step: Callable[[str], None] | None = None,
 ) -> SelfAwareRun:
@@ -99,8 +104,9 @@ def make_self_aware(
         boxes: Which boxes of the detector are recorded.
         settings: Batch size, device, workers.
         store: A folder for outputs, so that an interrupted run can resume.
-        out: A folder for the rules (`rules.json`), the report, and a study with its tables, charts
-            and pictures before and after.
+        out: A folder; one of its own below it, named after benchmark, model and options, gets the
+            rules (`rules.json`), the report, a study with tables and charts, and pictures.
+        name: What the detector is called in the report.
         on_progress: Called with a data set's name, images done, images in total.
         on_step: Called with a description of each step.
     """
@@ -121,7 +127,7 @@ def make_self_aware(
     images = _detect_all(detector, benchmark, log)
     rules = rules or SelfAwareSettings(convention=convention)
     run = _judge(images, rules, convention, n_resamples, seed, on_step)
-    run = _described(run, detector, benchmark, log)
+    run = _described(run, detector, benchmark, log, name)
     if out is None:
         return run
     if on_step is not None:
@@ -135,7 +141,15 @@ def make_self_aware(
         seed=seed,
         on_step=on_step,
     )
-    return _save(run._replace(study=study), images, benchmark, Path(out))
+    own = identity_of_detector(detector) | {
+        "definition": benchmark.metadata.get("definition_hash"),
+        "settings": repr(rules),
+        "convention": convention,
+        "limit": limit,
+        "seed": seed,
+    }
+    folder = f"{plain_name(benchmark.name)}-{plain_name(detector.name)}-{identity_hash(own)}"
+    return _save(run._replace(study=study), images, benchmark, Path(out) / folder)
 
 
 def _detect_all(detector: Detector, benchmark: Benchmark, log: ExtractionLog) -> SelfAwareImages:
@@ -203,25 +217,35 @@ def _judge(
     on_step: Callable[[str], None] | None,
 ) -> SelfAwareRun:
     """Judge the detector as it is and once it is self-aware."""
-    runs = []
-    for what, how in (("as it is", replace(rules, **BASELINE)), ("self-aware", rules)):
+
+    def judge(what: str, how: SelfAwareSettings) -> SelfAwareRun:
         if on_step is not None:
             on_step(f"judging the detector {what}")
         fitted = SelfAware.fit(*images.validation, images.pseudo_unknown, how)
         report = evaluate_self_aware(
             fitted, images.test, convention=convention, n_resamples=n_resamples, seed=seed
         )
-        runs.append(SelfAwareRun(fitted, report))
-    before, after = runs
-    return after._replace(report=replace(after.report, before=before.report.results))
+        return SelfAwareRun(fitted, report)
+
+    after = judge("self-aware", rules)
+    try:
+        before = judge("as it is", replace(rules, **BASELINE)).report.results
+    except InvalidDataError as error:  # a rule that nobody has asked for
+        note = f"There is no column before: {error}"
+        return after._replace(report=replace(after.report, notes=(*after.report.notes, note)))
+    return after._replace(report=replace(after.report, before=before))
 
 
 def _described(
-    run: SelfAwareRun, detector: Detector, benchmark: Benchmark, log: ExtractionLog
+    run: SelfAwareRun,
+    detector: Detector,
+    benchmark: Benchmark,
+    log: ExtractionLog,
+    name: str | None,
 ) -> SelfAwareRun:
     """Add what the numbers were computed from, and what went wrong on the way."""
     inputs = {
-        "model": detector.name,
+        "model": name or detector.name,
         "benchmark": benchmark.name,
         "version": benchmark.version,
         "definition_hash": benchmark.metadata.get("definition_hash"),
@@ -255,7 +279,7 @@ def _save(
     notes = _draw(run.fitted, images, benchmark, folder / "pictures")
     report = replace(run.report, notes=(*run.report.notes, *notes))
     report.save(folder / "report.json")
-    return run._replace(report=report)
+    return run._replace(report=report, folder=folder)
 
 
 def _draw(

@@ -1,5 +1,6 @@
 """Corrupted copies of a data set, made while its images are read."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,10 +17,12 @@ from incognita.benchmarks.corruptions import (
     spread_evenly,
 )
 from incognita.containers import BoxDataset, BoxTruth, Dataset
-from incognita.shapes import Int, Shaped
+from incognita.metrics.measure import bootstrap_weights
+from incognita.shapes import Float, Int, Shaped
 
 # goes up whenever a corruption yields other pixels: stored outputs are then computed again
 _VERSION = 1
+_PAIR = re.compile(r"#[a-z_]+-[1-5]$")  # at the end of an id: the kind and the severity
 
 
 def corrupted(
@@ -50,21 +53,43 @@ def corrupted(
     """
     names = [kinds] if isinstance(kinds, str) else kinds
     drawn_from = tuple(dict.fromkeys(kind for name in names for kind in kinds_of(name)))
-    severities = [severity] if isinstance(severity, int) else list(severity)
+    is_spread = not isinstance(severity, int) or sample is not None
+    severities = [severity] if isinstance(severity, int) else list(dict.fromkeys(severity))
     for level in severities:
         check_severity(level)
-    if isinstance(severity, int) and sample is None:
+    if not is_spread:
+        (level,) = severities
         images = [
-            CorruptedImage(k, draw_kind(drawn_from, image_id, severity, seed), severity)
+            CorruptedImage(k, draw_kind(drawn_from, image_id, level, seed), level)
             for k, image_id in enumerate(dataset.image_ids)
         ]
     else:
         n_images = len(dataset.image_ids)
         images = spread_evenly(n_images, drawn_from, severities, sample=sample, seed=seed)
-    is_spread = not isinstance(severity, int) or sample is not None
     if isinstance(dataset, BoxDataset):
         return CorruptedScenes(dataset, tuple(images), seed, is_spread)
     return CorruptedImages(dataset, tuple(images), seed, is_spread)
+
+
+def clean_ids(image_ids: Sequence[object]) -> list[str]:
+    """Return the ids of the clean images behind corrupted ones; other ids are returned as they are.
+
+    >>> clean_ids(["a.jpg#fog-3", "b.jpg", 7])
+    ['a.jpg', 'b.jpg', '7']
+    """
+    return [_PAIR.sub("", str(image_id)) for image_id in image_ids]
+
+
+def draw_images(
+    image_ids: Sequence[object], *, n_resamples: int, seed: int
+) -> Float[np.ndarray, "images replicates"]:
+    """Draw bootstrap replicates of images; corrupted copies of one image are drawn together.
+
+    Copies are not independent: drawn one by one, they would make intervals too narrow.
+    """
+    clean, places = np.unique(clean_ids(image_ids), return_inverse=True)
+    weights = bootstrap_weights(len(clean), n_resamples=n_resamples, seed=seed)
+    return weights[places] if len(clean) < len(places) else weights
 
 
 @dataclass(frozen=True, eq=False, repr=False)
