@@ -440,8 +440,9 @@ def test_an_exported_guard_decides_as_the_guard(tmp_path, name):
     columns = {x.name: given[x.name] for x in session.get_inputs()}
     score, accepted, predicted = session.run(["unknown_score", "accepted", "predicted"], columns)
     expected = found.check(other)
-    assert score == pytest.approx(expected.unknown_score, rel=1e-6, abs=1e-6)
-    is_clear = np.abs(expected.unknown_score - found.threshold.value) > 1e-5
+    near_zero = 1e-6 if name == "vim" else 1e-12  # a difference, of which one factor is rounded
+    assert score == pytest.approx(expected.unknown_score, rel=1e-6, abs=near_zero)
+    is_clear = ~np.isclose(expected.unknown_score, found.threshold.value, rtol=1e-5, atol=0)
     assert is_clear.sum() > 30
     assert (accepted == expected.accepted)[is_clear].all()
     assert 0 < accepted.sum() < 40
