@@ -33,6 +33,7 @@ GROUPS = {
     "self-aware": "bench.self_aware",
     "semantics": "bench.semantics",
     "superclasses": "bench.superclasses",
+    "guard": "bench.guard",
     "audit": "bench.audit",
 }
 WIDTH = 110  # the same table in a terminal and in a file

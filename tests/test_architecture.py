@@ -52,6 +52,7 @@ SINGLE_IMPORTER = {
     "incognita.cli.store",
     "incognita.decisions",
     "incognita.decisions.confidence_thresholds",
+    "incognita.decisions.guard",
     "incognita.decisions.parse",
     "incognita.evaluation.classifier",
     "incognita.evaluation.classifier_metrics",

@@ -237,6 +237,22 @@ def test_the_python_of_the_page_on_audits_runs(folder):
     assert (names["houseplant"].relation, names["houseplant"].known) == ("synonym", "pottedplant")
 
 
+def test_the_python_of_the_page_on_guards_runs(folder):
+    names = run_page("docs/guard.md")
+    guard, answer = names["guard"], names["answer"]
+    assert guard.expected.coverage.n_counted == answer.accepted.sum() >= 27
+    assert set(answer.names) <= {"cat", "dog", "owl"}
+    assert names["decision"].accepted.shape == (1,)
+
+
+def test_every_method_that_the_page_on_guards_exports_is_tested():
+    listed = PAGES["docs/guard.md"].split("Tested methods: ")[1].split(". Methods")[0]
+    source = (ROOT / "tests" / "decisions" / "test_guard.py").read_text()
+    lists = re.findall(r"^ON_\w+ = \((.*?)\)", source, flags=re.DOTALL | re.MULTILINE)
+    tested = re.findall(r'"([a-z-]+)"', " ".join(lists))
+    assert sorted(re.split(r",\s+", listed)) == sorted(tested)
+
+
 def test_no_page_with_python_is_left_out():
     tested = {
         name

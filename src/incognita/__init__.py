@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from incognita.containers.classes import Role as Role
     from incognita.containers.outputs import ClassifierOutputs as ClassifierOutputs
     from incognita.containers.outputs import Head as Head
+    from incognita.decisions.guard import Guard as Guard
     from incognita.decisions.self_aware import SelfAware as SelfAware
     from incognita.evaluation.certify import certify as certify
     from incognita.evaluation.evaluate import BoxOptions as BoxOptions
@@ -44,6 +45,7 @@ __getattr__, __dir__, __all__ = attach(
         ".containers.boxes": ["BoxTruth", "Detections"],
         ".containers.classes": ["Classes", "Role"],
         ".containers.outputs": ["ClassifierOutputs", "Head"],
+        ".decisions.guard": ["Guard"],
         ".decisions.self_aware": ["SelfAware"],
         ".evaluation.certify": ["certify"],
         ".evaluation.evaluate": ["BoxOptions", "evaluate"],

@@ -254,14 +254,31 @@ def test_two_images_of_one_name_are_refused(folder) -> None:
         write(folder)
 
 
-def test_names_outside_the_folder_stay_inside_the_new_one(folder) -> None:
-    Image.fromarray(pixels()[0]).save(folder / "elsewhere.bmp")
+def add_image(folder, file_name: str, **more) -> None:
     document = json.loads((folder / "val.json").read_text())
-    document["images"].append({"id": 9, "file_name": str(folder / "elsewhere.bmp")})
-    document["images"].append({"id": 10, "file_name": "../elsewhere2.bmp"})
-    Image.fromarray(pixels()[1]).save(folder / "elsewhere2.bmp")
+    document["images"].append({"id": 9, "file_name": file_name} | more)
     (folder / "val.json").write_text(json.dumps(document))
-    assert write(folder).n_images == 5
-    inside = {p.name for p in (folder / "painted").iterdir()}
-    assert {"elsewhere.png", "elsewhere2.png"} <= inside
-    assert not (folder / "elsewhere.png").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["../elsewhere.bmp", "sub/../../elsewhere.bmp", "{}/elsewhere.bmp"]
+)
+def test_names_outside_the_folder_are_refused(folder, name) -> None:
+    Image.fromarray(pixels()[0]).save(folder / "elsewhere.bmp")
+    add_image(folder, name.format(folder))
+    with pytest.raises(InvalidDataError, match="Expected images inside"):
+        write(folder)
+    assert not (folder / "painted").exists()
+
+
+def test_an_absolute_name_inside_the_folder_keeps_its_place(folder) -> None:
+    Image.fromarray(pixels()[0]).save(folder / "images" / "sub" / "more.bmp")
+    add_image(folder, str(folder / "images" / "sub" / "more.bmp"))
+    assert write(folder).n_images == 4
+    assert (folder / "painted" / "sub" / "more.png").is_file()
+
+
+def test_an_image_of_another_size_is_named(folder) -> None:
+    Image.new("RGB", (5, 5)).save(folder / "images" / "small.bmp")
+    add_image(folder, "small.bmp", width=WIDTH, height=HEIGHT)
+    assert write(folder).unreadable["small.bmp"].startswith("small.bmp: the annotation file says")

@@ -57,7 +57,7 @@ def test_claims_that_pass_end_with_code_0(call: Call, criteria: Path):  # noqa: 
     criteria.write_text(PASSES)
     outcome = call("certify", *FILES, "--criteria", criteria)
     assert outcome.code == 0
-    assert "1 of 1 claim pass" in plain(outcome.out)
+    assert "claims passed: 1 of 1" in plain(outcome.out)
 
 
 def test_a_claim_that_fails_ends_with_code_1_after_everything_is_printed_and_saved(
@@ -71,7 +71,7 @@ def test_a_claim_that_fails_ends_with_code_1_after_everything_is_printed_and_sav
     assert outcome.code == 1
     assert outcome.err == ""
     printed = plain(outcome.out)
-    assert "1 of 2 claims pass" in printed
+    assert "claims passed: 1 of 2" in printed
     assert "REQ-7: laece (paper) on all <= 0.1" in printed
     assert "the value misses the limit" in printed
     assert "A-OSE" in printed
@@ -146,7 +146,7 @@ def test_scores_are_certified_with_a_threshold_and_criteria(
     assert values["auroc", "all"] == (900 - 55 + 10 / 2) / 900
     printed = call(*arguments)
     assert printed.code == 0
-    assert "2 of 2 claims pass" in plain(printed.out)
+    assert "claims passed: 2 of 2" in plain(printed.out)
     assert "false alarms ↓" in printed.out
     assert "Best threshold of each class" not in printed.out
 

@@ -184,6 +184,71 @@ def test_a_damaged_file_is_one_sentence(tmp_path) -> None:
         save_self_aware(fitted, tmp_path / "rules.txt")
 
 
+def saved(path, seed: int = 3) -> SelfAware:
+    """Save rules with two fitted classes and a constant one."""
+    fitted, _, _ = fit(seed)
+    save_self_aware(fitted, path)
+    return fitted
+
+
+def test_arrays_of_other_rules_are_refused(tmp_path) -> None:
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
+    saved(one)
+    saved(two, seed=1)
+    one.with_suffix(".safetensors").write_bytes(two.with_suffix(".safetensors").read_bytes())
+    with pytest.raises(InvalidDataError, match="got those of other rules"):
+        load_self_aware(one)
+
+
+def test_rules_from_before_arrays_were_hashed_are_read(tmp_path) -> None:
+    path = tmp_path / "rules.json"
+    fitted = saved(path)
+    document = json.loads(path.read_text())
+    del document["arrays_sha256"]
+    path.write_text(json.dumps(document | {"format": "incognita.self-aware.1"}))
+    assert load_self_aware(path).image_threshold == fitted.image_threshold
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"metadata": []},
+        {"metadata": "text"},
+        {"classes": None},
+        {"classes": ["known0", "known1", "known2"]},
+        {"classes": []},
+        {"image_threshold": {"value": 0.5, "policy": "x", "metadata": 3}},
+        {"image_threshold": 0.5},
+        {"confidence_threshold": []},
+        {"uncertainty": []},
+        {"calibrator": "isotonic"},
+        {"top": "many"},
+        {"top": float("inf")},
+        {"arrays_sha256": None},
+    ],
+)
+def test_a_damaged_value_is_one_sentence(tmp_path, change) -> None:
+    path = tmp_path / "rules.json"
+    saved(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InvalidDataError):
+        load_self_aware(path)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{"class": 7}, {"class": "known1"}, {"state": "constant"}, {"state": "identity"}],
+)
+def test_a_damaged_class_is_one_sentence(tmp_path, entry) -> None:
+    path = tmp_path / "rules.json"
+    saved(path)
+    document = json.loads(path.read_text())
+    document["classes"][0] |= entry
+    path.write_text(json.dumps(document))
+    with pytest.raises(InvalidDataError, match="incomplete or damaged"):
+        load_self_aware(path)
+
+
 # --- bad input -----------------------------------------------------------------------------------
 
 
@@ -256,3 +321,27 @@ def test_confidences_beyond_one_are_refused() -> None:
     found, truth = toy([3.0, 2.0])
     with pytest.raises(InvalidDataError, match="between 0 and 1"):
         SelfAware.fit(found, truth, replace(found, confidence=[0.1, 0.2]))
+
+
+@pytest.mark.parametrize("wrong", [-0.5, 1.5])
+def test_scores_beyond_zero_and_one_are_refused_everywhere(wrong) -> None:
+    found, truth = toy([0.9, 0.8])
+    painted = replace(found, confidence=[0.1, 0.2])
+    bad = replace(found, confidence=[0.9, wrong])
+    for arguments in ((bad, truth, painted), (found, truth, bad)):
+        with pytest.raises(InvalidDataError, match="between 0 and 1"):
+            SelfAware.fit(*arguments)
+    with pytest.raises(InvalidDataError, match="between 0 and 1"):
+        SelfAware.fit(found, truth, painted).apply(bad)
+
+
+def test_one_set_of_boxes_is_not_known_and_unknown() -> None:
+    found, truth = toy([0.9, 0.8])
+    with pytest.raises(InvalidDataError, match="boxes of the validation images themselves"):
+        SelfAware.fit(found, truth, replace(found))
+
+
+def test_swapped_images_are_one_sentence_about_images() -> None:
+    found, truth = toy([0.1, 0.2])
+    with pytest.raises(InvalidDataError, match="accepts a validation image and rejects a painted"):
+        SelfAware.fit(found, truth, replace(found, confidence=[0.9, 0.8]))

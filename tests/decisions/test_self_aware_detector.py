@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from tests.extraction.test_extract_boxes import scenes
 from tests.extraction.tiny_detector import GridDetector
@@ -19,6 +20,7 @@ from incognita.decisions import (
     SelfAwareDetector,
     SelfAwareOutput,
     SelfAwareSettings,
+    load_self_aware,
     save_self_aware,
 )
 from incognita.errors import InvalidDataError, MissingDataError
@@ -194,3 +196,45 @@ def test_the_network_runs_as_the_settings_say() -> None:
     detector = SelfAwareDetector(GridDetector(), grid_rules(), Settings(precision="bfloat16"))
     with pytest.raises(InvalidDataError, match="Expected precision float32"):
         detector(scenes(1).load(0))
+
+
+def test_rules_of_another_detector_are_noted_and_other_suppression_is_refused() -> None:
+    rules, detector = grid_rules(), GridDetector()
+    own = {"detector": detector.name, "nms_iou": detector.rules.nms_iou}
+    with_own = replace(rules, metadata=rules.metadata | own)
+    assert SelfAwareDetector(detector, with_own).note is None
+    assert SelfAwareDetector(detector, rules).note is None  # the rules do not say
+    other = replace(rules, metadata=with_own.metadata | {"detector": "yolo"})
+    wrapped = SelfAwareDetector(detector, other)
+    assert wrapped.note == "with rules fitted on the detector yolo"
+    assert "yolo" in repr(wrapped)
+    strict = replace(rules, metadata=rules.metadata | {"nms_iou": 0.123})
+    with pytest.raises(InvalidDataError, match=r"Expected a detector with nms_iou=0\.123"):
+        SelfAwareDetector(detector, strict)
+
+
+def test_given_metadata_are_saved_with_the_rules(tmp_path) -> None:
+    found = detect(GridDetector(), [scenes(8).load(k) for k in range(8)])
+    offsets, n = np.arange(9), 8
+    xyxy = np.tile([0.0, 0.0, 9.0, 9.0], (n, 1))
+    truth = BoxTruth(found.image_ids, offsets, xyxy, [0] * n, found.classes)
+    settings = SelfAwareSettings(image_threshold=0.9)
+    rules = SelfAware.fit(found, truth, None, settings, metadata={"detector": "grid"})
+    save_self_aware(rules, tmp_path / "rules.json")
+    assert load_self_aware(tmp_path / "rules.json").metadata["detector"] == "grid"
+
+
+@pytest.mark.parametrize(
+    ("image", "what"),
+    [
+        (None, "NoneType"),
+        (b"bytes", "bytes"),
+        (torch.zeros(3, 8, 8), "Tensor"),
+        (np.zeros((8, 8, 3), np.float32), r"float32 \[8, 8, 3\]"),
+        ([np.zeros((3, 8, 8), np.uint8)], r"uint8 \[3, 8, 8\]"),
+    ],
+)
+def test_what_is_no_image_is_one_sentence(image, what) -> None:
+    aware = SelfAwareDetector(GridDetector(), grid_rules())
+    with pytest.raises(InvalidDataError, match=f"Expected a path, a PIL image .* got {what}"):
+        aware(image)

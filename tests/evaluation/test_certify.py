@@ -71,6 +71,7 @@ def expected(scene: Scene) -> dict[tuple[str, str], float]:
         ("laace", "paper"): calibration.laace(scene, "paper"),
         ("d_ece", "detection-calibration"): calibration.detection_ece_of_toolbox(scene),
         ("images_without_detection", "paper"): openset.silent_images(scene),
+        ("false_alarm_rate", "paper"): openset.false_alarms(scene),
     }
     for name, tau, convention in (("paper", 0.1, "paper"), ("saod", 0.1, "coco")):
         by_class = list(lrp.class_lrps(scene, tau, convention).values())

@@ -177,7 +177,7 @@ def test_claims_are_checked_on_the_numbers_of_the_certificate():
     assert [c.verdict.value for c in certificate.claims] == ["pass", "fail", "pass", "undefined"]
     assert certificate.claims[0].result == certificate.get("auroc")
     assert not certificate.meets_criteria
-    assert "2 of 4 claims pass" in certificate.headline()
+    assert "claims passed: 2 of 4" in certificate.headline()
     assert "fail: accuracy (paper) on known-only >= 0.99" in certificate.summary()
     assert certify_scores(make_columns(), n_resamples=0).meets_criteria
 

@@ -45,6 +45,7 @@ TRAITS = {
     **dict.fromkeys(("ar_small", "ar_medium", "ar_large"), RANKED | Trait.SIZED),
     **dict.fromkeys(("unknown_precision", "images_without_detection"), SHARES),
     "known_precision": SHARES,
+    "false_alarm_rate": SHARES,
     "known_recall": RANKED,
     "unknown_objects_without_detection": SHARES,
     **dict.fromkeys(("lrp", "lrp_localization", "optimal_lrp"), SHARES),

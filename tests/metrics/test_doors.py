@@ -24,6 +24,7 @@ from incognita.metrics.lrp import lrp_error, optimal_lrp
 from incognita.metrics.matching import match
 from incognita.metrics.measure import MetricValue, bootstrap_weights
 from incognita.metrics.open_set import (
+    false_alarm_rate,
     images_without_detection,
     mean_average_precision,
     normalized_open_set_error,
@@ -79,6 +80,7 @@ WEIGHTED = {
     "unknown_objects_without_detection": lambda weights: unknown_objects_without_detection(
         TABLE, OVERLAPS, weights=weights
     ),
+    "false_alarm_rate": lambda weights: false_alarm_rate(TABLE, N_KNOWN, weights=weights),
     "images_without_detection": lambda weights: images_without_detection(TABLE, weights=weights),
     "wilderness_impact": lambda weights: wilderness_impact(
         TABLE, OVERLAPS, N_KNOWN, weights=weights

@@ -209,6 +209,14 @@ def silent_images(scene: Scene) -> float:
     return 1 - len({d.image for d in scene.detections}) / scene.n_images
 
 
+def false_alarms(scene: Scene) -> float:
+    """Return the share of images without unknown objects that have a detection called unknown."""
+    with_unknown = {truth.image for truth in scene.truths if truth.unknown}
+    known = [image for image in range(scene.n_images) if image not in with_unknown]
+    called = [d.image for d in scene.detections if d.label == UNKNOWN]
+    return sum(image in called for image in known) / len(known) if known else math.nan
+
+
 def overlooked_unknowns(scene: Scene, convention: str = "paper", threshold: float = 0.5) -> float:
     """Give the share of unknown objects that no detection of any label overlaps: FN_U^D / all."""
     fates = unknown_fates(scene, convention, threshold)

@@ -15,6 +15,9 @@ from tests.oracles.scenes import to_containers
 from incognita.evaluation.certify import certify
 from incognita.metrics.catalog import METRICS
 from incognita.metrics.open_set import SPLITS
+from incognita.results.certificate import Certificate
+from incognita.results.claims import Claim, check_claims
+from incognita.results.export import as_text
 from incognita.results.result import ClassThreshold, Result
 from incognita.results.tables.certificate import (
     BOUNDS,
@@ -173,7 +176,7 @@ def test_a_certificate_shows_every_metric_and_every_convention_once():
     expected = [f"{METRICS[name].title} {METRICS[name].direction.arrow}" for name in emitted]
     assert sorted(titles) == sorted(expected)
     groups = [row[0] for row in rows if row[0] and not row[1]]
-    assert groups == ["closed set", "open set", "errors (LRP)", "calibration"]
+    assert groups == ["closed set", "open set", "operating point", "errors (LRP)", "calibration"]
     title, given = "", {}
     for row in rows:
         title = row[0] or title
@@ -234,3 +237,25 @@ def test_a_class_name_is_shown_as_it_is_whatever_brackets_it_has(name):
     with console.capture() as capture:
         console.print(threshold_table(thresholds))
     assert capture.get().count(name) == 2
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 156, 10_000])
+def test_claims_are_laid_out_on_any_screen_without_cutting_a_number_or_obeying_markup(width):
+    found = Result(
+        "laece", "paper", "all", 0.190123, low=0.173812, high=0.215512,
+        support={"images": 1200}, parameters={"tau": 0.1},
+    )  # fmt: skip
+    claims = [
+        Claim(metric="laece", at_most=0.2, name="[red]REQ\x1b[31m"),
+        Claim(metric="laece", at_most=0.2, confidence=0.95),
+        Claim(metric="ap", at_least=0.2),
+    ]
+    certificate = Certificate((found,), (), claims=check_claims(claims, [found]))
+    lines = as_text(certificate, width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    text = " ".join("\n".join(lines).split())
+    assert text.count("0.1901 [0.1738, 0.2155]") == 2
+    for word in ("pass", "fail", "undefined", "[red]REQ"):
+        assert word in text
+    assert "\x1b" not in text
+    assert ("tau = 0.1" in text) == (width >= 100)

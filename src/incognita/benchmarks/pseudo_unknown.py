@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
+from os.path import normpath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,7 +125,7 @@ def write_painted(
     """
     _check_folders(images, out)
     source, missing = _load_source(annotations, images)
-    targets = _targets(source.image_ids, out)
+    targets = _targets(source.image_ids, images, out)
     _check_ours(targets, out)
     _write_manifest(out, source, targets, [])  # first: a killed run is recognized as ours
     dataset, unreadable = PaintedOver(source), {}
@@ -132,7 +133,8 @@ def write_painted(
         try:
             _write_png(dataset.load(index), target)
         except InvalidDataError as error:
-            unreadable[str(source.image_ids[index])] = str(error)
+            name, problem = str(source.image_ids[index]), str(error)
+            unreadable[name] = problem if name in problem else f"{name}: {problem}"
         on_progress(index + 1, len(targets))
     done = [k for k, image_id in enumerate(source.image_ids) if image_id not in unreadable]
     _write_manifest(out, source, targets, done)
@@ -171,13 +173,17 @@ def _check_folders(images: Path, out: Path) -> None:
         raise InvalidDataError(f"Expected a folder for the painted images, got the file {out}.")
 
 
-def _targets(image_ids: Sequence[str], out: Path) -> list[Path]:
-    """Return where each image goes: its path below the folder, or its name alone from elsewhere."""
-    targets = []
-    for image_id in image_ids:
-        path = PurePosixPath(image_id)
-        is_below = not path.is_absolute() and ".." not in path.parts
-        targets.append((out / (path if is_below else path.name)).with_suffix(".png"))
+def _targets(image_ids: Sequence[str], images: Path, out: Path) -> list[Path]:
+    """Return where each image goes: its path below the folder, with another suffix."""
+    folder = Path(normpath(images.absolute()))
+    paths = [Path(normpath(folder / image_id)) for image_id in image_ids]
+    outside = [name for name, p in zip(image_ids, paths, strict=True) if folder not in p.parents]
+    if outside:
+        raise InvalidDataError(
+            f"Expected images inside {images}, got the file name {outside[0]!r:.200}. Write names "
+            f"relative to the folder."
+        )
+    targets = [(out / path.relative_to(folder)).with_suffix(".png") for path in paths]
     repeated = [target for target, n in Counter(targets).items() if n > 1]
     if repeated:
         raise InvalidDataError(

@@ -47,6 +47,10 @@ class Head:
         """Apply the layer to features."""
         return torch.nn.functional.linear(features, self.weight, self.bias)
 
+    def weights_like(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return weight and bias in the type and on the device of features."""
+        return self.weight.to(features), self.bias.to(features)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassifierOutputs:

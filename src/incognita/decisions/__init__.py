@@ -60,6 +60,7 @@ __getattr__, __dir__, __all__ = attach(
     | BOX_UNCERTAINTIES.exports()
     | {
         ".thresholds": ["ConfidenceThreshold", "UnknownThreshold"],
+        ".guard": ["Guard", "GuardOutput", "GuardedModel", "ExpectedShares"],
         ".parse": ["uncertainty_of", "calibrator_of", "confidence_policy", "score_policy"],
         ".self_aware": [
             "SelfAware",

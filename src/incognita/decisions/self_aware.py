@@ -18,6 +18,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,7 +61,8 @@ from incognita.metrics.matching import match
 from incognita.metrics.self_awareness import Aggregation, image_uncertainty, roc_levels
 from incognita.shapes import Bool, Float64
 
-FORMAT = "incognita.self-aware.1"
+FORMAT = "incognita.self-aware.2"
+_WITHOUT_HASH = "incognita.self-aware.1"  # still read; its arrays cannot be checked
 _ROUNDING = float(np.finfo(np.float32).eps)  # between a confidence and the threshold it passed
 _TAU = 0.1  # the IoU of a true positive, in all of the paper
 
@@ -161,7 +163,8 @@ class SelfAware:
             pseudo_unknown: Detections on the copies of these images with painted-over objects;
                 needed where `image_threshold` compares with unknown images.
             settings: The paper's by default.
-            metadata: What else to keep with the rules, such as the name of the detector.
+            metadata: What else to keep with the rules. `detector`, its name, and `nms_iou` are
+                compared with those of the detector in a `SelfAwareDetector`.
         """
         settings = settings or SelfAwareSettings()
         convention = _convention(settings.convention)
@@ -227,6 +230,7 @@ class SelfAwareDetector:
     """A detector that rejects images it does not understand and calibrates its boxes.
 
     Its classes are matched with those of the rules by name; boxes of further ones are left out.
+    `note` is a sentence if the rules were fitted on a detector of another name, else None.
 
     Args:
         detector: A detector from `wrap_detector`, or a network that it accepts.
@@ -237,6 +241,7 @@ class SelfAwareDetector:
     detector: Any
     rules: Any
     settings: Any = None
+    note: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         from incognita.models import detector as models
@@ -244,14 +249,16 @@ class SelfAwareDetector:
         rules = self.rules if isinstance(self.rules, SelfAware) else load_self_aware(self.rules)
         is_wrapped = models.is_detector(self.detector)
         detector = self.detector if is_wrapped else models.wrap_detector(self.detector)
+        _check_filter(rules, detector.name, asdict(detector.rules))
+        object.__setattr__(self, "note", _other_detector(rules, detector.name))
         if models.distinct_names(detector.class_names) != rules.known_names:
             detector = models.match_class_names(detector, rules.known_names, "the self-aware rules")
-        _check_filter(rules, detector.name, asdict(detector.rules))
         object.__setattr__(self, "rules", rules)
         object.__setattr__(self, "detector", detector)
 
     def __repr__(self) -> str:
-        return f"SelfAwareDetector({self.detector.name}, {self.rules!r})"
+        note = f", {self.note}" if self.note else ""
+        return f"SelfAwareDetector({self.detector.name}, {self.rules!r}{note})"
 
     def __call__(self, images: Any) -> SelfAwareOutput:
         """Decide about one image or several.
@@ -262,9 +269,35 @@ class SelfAwareDetector:
         """
         from incognita.extraction.extract import detect
 
+        for image in images if isinstance(images, list | tuple) else [images]:
+            _check_image(image)
         options = {} if self.settings is None else {"settings": self.settings}
         output: SelfAwareOutput = self.rules.apply(detect(self.detector, images, **options))
         return output
+
+
+def _check_image(image: Any) -> None:
+    """Refuse what is neither a path nor a PIL image nor an array of pixels."""
+    from PIL.Image import Image
+
+    if isinstance(image, str | PathLike | Image):
+        return
+    what = type(image).__name__
+    if isinstance(image, np.ndarray):
+        is_gray_or_rgb = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)
+        if image.dtype == np.uint8 and is_gray_or_rgb:
+            return
+        what = f"{image.dtype} {list(image.shape)}"
+    raise InvalidDataError(
+        f"Expected a path, a PIL image or an array [height, width, 3] of uint8 as image, got "
+        f"{what}. Convert it."
+    )
+
+
+def _other_detector(rules: SelfAware, name: str) -> str | None:
+    """Return a note on rules that were fitted on another detector, as far as they say so."""
+    theirs = rules.metadata.get("detector", name)
+    return None if theirs == name else f"with rules fitted on the detector {theirs}"
 
 
 def _check_filter(rules: SelfAware, name: str, kept: dict[str, Any]) -> None:
@@ -283,6 +316,12 @@ def _check_filter(rules: SelfAware, name: str, kept: dict[str, Any]) -> None:
             f"fitted on, got {name} with at most {kept['max_per_image']}. Wrap it with "
             f"max_per_image={most} or more."
         )
+    nms_iou = rules.metadata.get("nms_iou", kept["nms_iou"])
+    if kept["nms_iou"] != nms_iou:
+        raise InvalidDataError(
+            f"Expected a detector with nms_iou={nms_iou}, as that the rules were fitted on, got "
+            f"{name} with nms_iou={kept['nms_iou']}. Wrap it with the nms_iou it had then."
+        )
 
 
 def save_self_aware(fitted: SelfAware, path: str | PathLike[str]) -> None:
@@ -298,30 +337,34 @@ def save_self_aware(fitted: SelfAware, path: str | PathLike[str]) -> None:
     arrays = {"confidence_threshold": fitted.confidence_threshold.per_class}
     for k, calibrator in enumerate(fitted.calibrators.per_class):
         arrays |= {f"calibrator.{k}.{name}": a for name, a in calibrator.parameters.items()}
+    packed = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    document = _describe(fitted) | {"arrays_sha256": sha256(packed).hexdigest()}
     with replacing_text(path) as file:
-        json.dump(_describe(fitted), file, indent=1)
+        json.dump(document, file, indent=1)
         # before the JSON takes its place, so that both do or neither
         with replacing(path.with_suffix(".safetensors")) as unfinished:
             # not `save_file`, whose files only their owner may read
-            unfinished.write_bytes(save({n: np.ascontiguousarray(a) for n, a in arrays.items()}))
+            unfinished.write_bytes(packed)
 
 
 def load_self_aware(path: str | PathLike[str]) -> SelfAware:
     """Load rules that `save_self_aware` wrote; they decide as the saved ones."""
     path = _json_path(path)
     document = load_json(path)
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
+    if not isinstance(document, dict) or document.get("format") not in (FORMAT, _WITHOUT_HASH):
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
         raise InvalidDataError(
             f"Expected rules of the format {FORMAT!r} in {path}, got {found!r:.80}. Fit them again."
         )
-    arrays = _load_arrays(path.with_suffix(".safetensors"))
+    arrays = _load_arrays(path.with_suffix(".safetensors"), document)
     try:
         return _rebuild(document, arrays)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         if isinstance(error, IncognitaError):
             raise
-        raise InvalidDataError(f"{path} is incomplete ({error!r:.80}). Fit it again.") from error
+        raise InvalidDataError(
+            f"{path} is incomplete or damaged ({error!r:.80}). Fit it again."
+        ) from error
 
 
 def _json_path(path: str | PathLike[str]) -> Path:
@@ -330,14 +373,22 @@ def _json_path(path: str | PathLike[str]) -> Path:
     return Path(path)
 
 
-def _load_arrays(path: Path) -> dict[str, np.ndarray]:
+def _load_arrays(path: Path, document: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Load the arrays of rules, which must be those that the JSON was saved with."""
     from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    from safetensors.numpy import load
 
     if not path.is_file():
         raise MissingDataError(f"There is no file at {path}, which holds the arrays of the rules.")
+    content = path.read_bytes()
+    is_checked = document["format"] != _WITHOUT_HASH
+    if is_checked and sha256(content).hexdigest() != document.get("arrays_sha256"):
+        raise InvalidDataError(
+            f"Expected the arrays of {path.with_suffix('.json')} in {path}, got those of other "
+            f"rules. Copy both files together, or fit the rules again."
+        )
     try:
-        return dict(load_file(path))
+        return dict(load(content))
     except (SafetensorError, TypeError, KeyError) as error:
         raise InvalidDataError(f"{path} is not safetensors: {error}. Fit it again.") from error
 
@@ -372,29 +423,59 @@ def _rebuild(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> SelfAwa
     uncertainty = BOX_UNCERTAINTIES.get(parameters.pop("kind"))(
         **{name: tuple(v) if isinstance(v, list) else v for name, v in parameters.items()}
     )
-    names = tuple(entry["class"] for entry in document["classes"])
+    names = _class_names(document)
     v = document["confidence_threshold"]
+    u = UnknownThreshold(**document["image_threshold"])
     per_class = arrays["confidence_threshold"]
+    if len(per_class) != len(names):
+        raise ValueError(f"{len(per_class)} thresholds of {len(names)} classes")
     threshold = ConfidenceThreshold(
         per_class, v["policy"], v["metadata"], names, v["other_classes"]
     )
+    _check_tables(metadata=document["metadata"], image=u.metadata, confidence=v["metadata"])
     calibrators = tuple(
         ClassCalibrator(
             State(entry["state"]), int(entry["n_detections"]), _parameters_of(k, arrays)
         )
         for k, entry in enumerate(document["classes"])
     )
+    kind = calibrator_of(document["calibrator"])
+    for name, calibrator in zip(names, calibrators, strict=True):
+        _check_calibrator(kind, name, calibrator)
     return SelfAware(
         uncertainty,
         Aggregation(document["aggregation"]),
         int(document["top"]),
         int(document["max_per_image"]),
-        UnknownThreshold(**document["image_threshold"]),
+        u,
         threshold,
-        ClassCalibrators(calibrator_of(document["calibrator"]), calibrators),
+        ClassCalibrators(kind, calibrators),
         document["metadata"],
         document.get("convention", "paper"),  # rules of before there was a choice
     )
+
+
+def _class_names(document: dict[str, Any]) -> tuple[str, ...]:
+    names = tuple(entry["class"] for entry in document["classes"])
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise ValueError(f"the classes {names} are not distinct texts")
+    return names
+
+
+def _check_tables(**tables: Any) -> None:
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise TypeError(f"{name} is {type(table).__name__} and not a table")
+
+
+def _check_calibrator(kind: Calibrator, name: str, fitted: ClassCalibrator) -> None:
+    """Raise if the parameters of a class are not those of its kind and state."""
+    names = set(fitted.parameters)
+    expected = {State.IDENTITY: set[str](), State.CONSTANT: {"value"}}.get(fitted.state, names)
+    confidence = np.linspace(0.0, 1.0, 7)  # what any map is defined on
+    values = kind.apply(fitted, confidence)
+    if names != expected or values.shape != confidence.shape or not np.isfinite(values).all():
+        raise ValueError(f"the {kind} calibrator of {name} has wrong parameters")
 
 
 def _parameters_of(k: int, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -465,7 +546,10 @@ def _fit_image_threshold(
             f"None of the {len(known)} validation images with objects has a box. Pass all boxes of "
             f"the detector on them."
         )
-    threshold = convention.image_threshold(score_policy(policy), known, unknown)
+    chosen_by = score_policy(policy)
+    if isinstance(chosen_by, HarmonicMean) and unknown is not None and len(unknown):
+        _check_order(known, unknown)
+    threshold = convention.image_threshold(chosen_by, known, unknown)
     if convention.accepts(np.array([convention.without_boxes]), threshold)[0]:
         n_empty = int((known == convention.without_boxes).sum())
         raise InvalidDataError(
@@ -474,6 +558,17 @@ def _fit_image_threshold(
             f"detector."
         )
     return threshold
+
+
+def _check_order(
+    known: Float64[np.ndarray, "known"], unknown: Float64[np.ndarray, "unknown"]
+) -> None:
+    if known.min() >= unknown.max():
+        raise InvalidDataError(
+            f"No threshold accepts a validation image and rejects a painted one: the smallest "
+            f"uncertainty of validation images, {known.min():.4g}, is not below the largest of "
+            f"painted ones, {unknown.max():.4g}. Check that the two are not swapped."
+        )
 
 
 def _of_images(

@@ -494,15 +494,42 @@ def detect(model: Any, images: Any, *, settings: Settings = Settings()) -> Detec
         settings: How to run the network.
     """
     detector = model if is_detector(model) else wrap_detector(model)
+    outputs: DetectorOutputs = run_on_images(detector, images, settings=settings)
+    return outputs.detections
+
+
+def run_on_images(
+    model: Classifier | Detector,
+    images: Any,
+    *,
+    extra_outputs: Sequence[ExtraOutput] = (),
+    layers: bool = False,
+    settings: Settings = Settings(),  # noqa: B008 - it is frozen
+) -> Any:
+    """Return the outputs of a model on a few images in memory or on disk.
+
+    Args:
+        model: The classifier or detector.
+        images: One image or several, as `detect` takes them.
+        extra_outputs: Columns to record in addition to logits and features.
+        layers: Whether to record the layers.
+        settings: How to run the network.
+    """
     several = images if isinstance(images, list | tuple) else [images]
     ids = [_name(image, place) for place, image in enumerate(several)]
     ids = [name if ids.count(name) == 1 else f"{name}#{k}" for k, name in enumerate(ids)]
     dataset = ArrayDataset("images", tuple(ids), [_pixels(image) for image in several])
-    extracted = extract(detector, dataset, settings=settings)
+    extracted: Extracted[Any] = extract(
+        model,
+        dataset,
+        extra_outputs=extra_outputs,
+        layers=layers,
+        settings=settings,
+    )
     if extracted.failed_images:
         first = extracted.failed_images[0]
         raise InvalidDataError(f"Image {first.image_id} failed: {first.reason}.")
-    return extracted.outputs.detections
+    return extracted.outputs
 
 
 def _name(image: Any, place: int) -> str:

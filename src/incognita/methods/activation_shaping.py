@@ -55,8 +55,16 @@ class Shaping(Method):
             self.scorer.fit(self._reshape_all(known), held_out)
 
     def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
-        parts = [self.scorer.score(self.reshape(part)) for part in _row_parts(rows)]
+        parts = [self._score_shaped(self.reshape(part)) for part in _row_parts(rows)]
+        if len(parts) == 1:
+            return parts[0]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+    def _score_shaped(self, outputs: ClassifierOutputs) -> Float[Tensor, "n"]:
+        """Score reshaped outputs; they have all columns of those that were checked."""
+        scores = self.scorer.score_rows(Rows(outputs, self.scorer))
+        self.scorer._check_scores(scores, len(outputs))
+        return scores
 
     def _reshape_all(self, rows: Rows) -> ClassifierOutputs:
         """Reshape any number of rows; large tables are written to unnamed files."""
@@ -77,7 +85,7 @@ class Shaping(Method):
         return self.scorer.extra_outputs()
 
     def _check_fitted(self) -> None:
-        if self.needs & (Needs.KNOWN | Needs.VALIDATION) and not self.state():
+        if not self.state() and self.needs & (Needs.KNOWN | Needs.VALIDATION):
             raise InvalidDataError(f"{self.title} is not fitted yet; call fit(known) first.")
         self.scorer._check_fitted()
 

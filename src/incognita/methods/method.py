@@ -121,6 +121,9 @@ class Rows:
         return found[name]
 
     def _check_declared(self, column: str, needs: Needs) -> None:
+        # numbers, because combining flags takes a microsecond; seldom is it a need of the scorer
+        if needs.value & self.method.needs.value:
+            return
         if not needs & self.method.all_needs:
             first = next(iter(needs)).name
             raise InvalidDataError(
@@ -229,7 +232,8 @@ class Method(ABC):
 
     def check(self, outputs: ClassifierOutputs, *, is_fitting: bool = False) -> None:
         """Raise if the outputs lack something that this method needs, naming it."""
-        if is_fitting and self.all_needs & Needs.KNOWN and not len(outputs):
+        needs = self.all_needs.value  # numbers, because combining flags takes a microsecond
+        if is_fitting and needs & Needs.KNOWN.value and not len(outputs):
             raise InvalidDataError(
                 f"{self.title} learns from known outputs, got none. Pass those of known images."
             )
@@ -241,7 +245,7 @@ class Method(ABC):
             "shortcut layers pooled over boxes": (Needs.SHORTCUTS, _named(outputs, "shortcut/")),
         }
         for what, (need, column) in tables.items():
-            if need in self.all_needs and column is None:
+            if column is None and need.value & needs:
                 raise _missing(self, what)
         if not is_fitting:
             self._check_fitted()
@@ -358,10 +362,11 @@ class Method(ABC):
         }
         for name, layer in (outputs.layers or {}).items():
             tables[f"layer {name!r}"] = (_need_of_layer(name), layer)
+        needs = self.all_needs.value
         return {
             name: table.shape[1]
             for name, (need, table) in tables.items()
-            if need & self.all_needs and table is not None
+            if table is not None and need.value & needs
         }
 
 

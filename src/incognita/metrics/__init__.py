@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from incognita.metrics.measure import interval as interval
     from incognita.metrics.measure import paired_difference as paired_difference
     from incognita.metrics.open_set import UnknownOverlaps as UnknownOverlaps
+    from incognita.metrics.open_set import false_alarm_rate as false_alarm_rate
     from incognita.metrics.open_set import images_without_detection as images_without_detection
     from incognita.metrics.open_set import mean_average_precision as mean_average_precision
     from incognita.metrics.open_set import normalized_open_set_error as normalized_open_set_error
@@ -134,6 +135,7 @@ __getattr__, __dir__, __all__ = attach(
         ],
         ".open_set": [
             "UnknownOverlaps",
+            "false_alarm_rate",
             "images_without_detection",
             "mean_average_precision",
             "normalized_open_set_error",

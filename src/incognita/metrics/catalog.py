@@ -30,6 +30,11 @@ class MetricInfo(NamedTuple):
 
 _UP, _DOWN = Direction.HIGHER, Direction.LOWER
 
+# of images: a detector flags those in which it calls something unknown
+_FALSE_ALARMS = MetricInfo(
+    "false alarms", _DOWN, "operating point", "known images flagged as unknown"
+)
+
 # of detections, which a certificate holds
 BOX_METRICS: dict[str, MetricInfo] = {
     "ap": MetricInfo("AP", _UP, "closed set", "known classes, IoU 0.50 to 0.95"),
@@ -74,6 +79,7 @@ BOX_METRICS: dict[str, MetricInfo] = {
     "laece": MetricInfo("LaECE", _DOWN, "calibration", "confidence against precision x IoU"),
     "laace": MetricInfo("LaACE", _DOWN, "calibration", "the same, without bins"),
     "d_ece": MetricInfo("D-ECE", _DOWN, "calibration", "confidence against precision"),
+    "false_alarm_rate": _FALSE_ALARMS,
 }
 
 _AT_95 = "at 95 % recall of the"
@@ -102,9 +108,7 @@ COLUMN_METRICS: dict[str, MetricInfo] = {
     "excess_aurc": MetricInfo("E-AURC", _DOWN, "ranking", "AURC above the best possible"),
     "coverage": MetricInfo("coverage", _UP, "operating point", "images accepted"),
     "selective_risk": MetricInfo("risk", _DOWN, "operating point", "accepted images, wrong"),
-    "false_alarm_rate": MetricInfo(
-        "false alarms", _DOWN, "operating point", "known images flagged as unknown"
-    ),
+    "false_alarm_rate": _FALSE_ALARMS,
     "missed_unknown_rate": MetricInfo(
         "missed unknown", _DOWN, "operating point", "unknown images accepted"
     ),

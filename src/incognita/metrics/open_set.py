@@ -316,6 +316,25 @@ def images_without_detection(table: MatchTable, *, weights: Weights | None = Non
     return ratio(n_empty, total, {"images": n_images}, "there is no image", n_images)
 
 
+def false_alarm_rate(
+    table: MatchTable, n_known: int, *, weights: Weights | None = None
+) -> MetricValue:
+    """Compute the share of images without an unknown object in which something is called unknown.
+
+    Every detection counts, whatever its confidence: leave out those below the operating point
+    first. A single one is an alarm, as for a system that stops at the first unknown object.
+    """
+    weights = image_weights(weights, table.n_images)
+    is_called = (table.detection_labels == n_known) & ~table.is_ignored()
+    is_alarm = np.bincount(table.detection_images[is_called], minlength=table.n_images) > 0
+    is_object = table.truth_labels == n_known
+    is_known = np.bincount(table.truth_images[is_object], minlength=table.n_images) == 0
+    n_false = (is_alarm & is_known).astype(np.float64) @ weights
+    total = is_known.astype(np.float64) @ weights
+    n_images = int(total[0])
+    return ratio(n_false, total, {"images": n_images}, "every image has unknown objects", n_images)
+
+
 def wilderness_impact(
     table: MatchTable,
     overlaps: UnknownOverlaps,

@@ -34,6 +34,7 @@ from incognita.metrics.measure import MetricValue
 from incognita.metrics.open_set import (
     NO_UNKNOWN_OBJECT,
     UnknownOverlaps,
+    false_alarm_rate,
     images_without_detection,
     known_precision,
     known_recall,
@@ -146,6 +147,8 @@ def open_set_papers(tables: MatchTables, weights: Weights, *, unknown_only: bool
             tables.superclasses, 1, rule=AREA, weights=weights, nothing=NO_UNKNOWN_OBJECT
         )
         yield "ap_superclass", "paper", related
+    alarms = false_alarm_rate(table, tables.n_known, weights=weights)
+    yield "false_alarm_rate", "paper", alarms
 
 
 def core_open_set(tables: MatchTables, weights: Weights) -> Named:

@@ -94,7 +94,7 @@ class Certificate(Report):
         if not self.claims:
             return line
         n_met = sum(claim.is_met for claim in self.claims)
-        return f"{line}: {n_met} of {count(len(self.claims), 'claim')} pass"
+        return f"{line}; claims passed: {n_met} of {len(self.claims)}"
 
     @property
     def meets_criteria(self) -> bool:

@@ -53,7 +53,7 @@ def largest_of_row(features: Float[Tensor, "n d"], k: int) -> Bool[Tensor, "n d"
     [[True, True, False]]
     """
     kth = kth_of_row(features, k)
-    if features.is_cpu:
+    if _uses_kernels(features):
         is_kept = torch.empty(features.shape, dtype=torch.bool)
         mark_largest(_array(features), _array(kth), k, is_kept.numpy())
         return is_kept
@@ -69,8 +69,8 @@ def kth_of_row(features: Float[Tensor, "n d"], k: int | Int[Tensor, "n"]) -> Flo
     tensor([2., 7.])
     """
     counts = torch.as_tensor(k, device=features.device).expand(len(features))
-    if not features.is_cpu:
-        most = int(counts.max()) if len(counts) else 1
+    if not _uses_kernels(features):
+        most = k if isinstance(k, int) else int(counts.max()) if len(counts) else 1
         return features.topk(most, dim=1).values.gather(1, counts[:, None] - 1)[:, 0]
     rows = _array(features)
     integer = np.int64 if rows.dtype == np.float64 else np.int32
@@ -100,7 +100,7 @@ def _sum_of_largest(features: Tensor, n_kept: int | Tensor) -> Float[Tensor, "n"
     """Add up what is positive among the largest of each row."""
     kth = kth_of_row(features, n_kept)
     counts = torch.as_tensor(n_kept, device=features.device).expand(len(features))
-    if features.is_cpu:
+    if _uses_kernels(features):
         sums = np.empty(len(features))
         sum_largest(_array(features), _array(kth), counts.numpy(), sums)
         return torch.from_numpy(sums).to(features.dtype)
@@ -108,6 +108,11 @@ def _sum_of_largest(features: Tensor, n_kept: int | Tensor) -> Float[Tensor, "n"
     is_above = features > limit[:, None]
     above = torch.where(is_above, features, 0.0).sum(dim=1)
     return above + (counts - is_above.sum(dim=1)) * limit
+
+
+def _uses_kernels(features: Tensor) -> bool:
+    """Whether compiled loops can be used; torch exports only its own operations."""
+    return features.is_cpu and not torch.compiler.is_exporting()
 
 
 def _array(values: Tensor) -> Float[np.ndarray, "..."]:
@@ -118,7 +123,7 @@ def _array(values: Tensor) -> Float[np.ndarray, "..."]:
 
 def float64_logits(head: Head, features: Float[Tensor, "n d"]) -> Float[Tensor, "n classes"]:
     """Apply a head to float64 features without rounding on the way."""
-    weight, bias = head.weight.to(features), head.bias.to(features)
+    weight, bias = head.weights_like(features)
     return torch.addmm(bias[:, None], weight, features.T).T.contiguous()
 
 

@@ -32,8 +32,10 @@ def by_chunk(
     >>> by_chunk(lambda part: part * 2, torch.arange(3.0), rows=2)
     tensor([0., 2., 4.], dtype=torch.float64)
     """
-    # allocated once: small results kept between large tables would fragment the memory
     n = len(columns[0])
+    if 0 < n <= rows:  # a few rows, perhaps of a model in use, where every allocation counts
+        return function(*columns).to(torch.float64, copy=True)
+    # allocated once: small results kept between large tables would fragment the memory
     results = torch.empty(n, dtype=torch.float64, device=columns[0].device)
     for first, part in zip(range(0, n, rows), chunks(*columns, rows=rows), strict=True):
         results[first : first + rows] = function(*part)

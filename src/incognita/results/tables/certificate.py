@@ -8,6 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from incognita.errors import printable
 from incognita.metrics.catalog import get_metric
 from incognita.results.claims import CheckedClaim, ClaimVerdict
 from incognita.results.result import ClassThreshold, ConfidenceBin, Result
@@ -72,6 +73,7 @@ def _layout(results: Sequence[Result], left_out: Collection[str]) -> Layout:
     return Layout(heads, units, sections, padding=(0, 1))
 
 
+_WIDE_CLAIMS = 100  # columns of a screen from which claims are shown with what they rest on
 _STYLES = {
     ClaimVerdict.PASS: "green",
     ClaimVerdict.FAIL: "bold red",
@@ -80,23 +82,20 @@ _STYLES = {
 
 
 def claim_table(claims: Sequence[CheckedClaim], *, width: int = 156) -> Table:
-    """Lay out each claim with its verdict, what was measured, and what it rests on."""
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        header_style="bold",
-        title="Claims (fractions and counts)",
-        padding=(0, 1),
-        width=width,
-    )
-    table.add_column("", no_wrap=True)
-    table.add_column("claim", overflow="fold", ratio=3)
-    table.add_column("measured", overflow="fold", ratio=2)
-    table.add_column("why", overflow="fold", ratio=3)
-    table.add_column("rests on", overflow="fold", ratio=2, style="dim")
+    """Lay out each claim with its verdict, what was measured, and what it rests on.
+
+    A narrow screen leaves out what it rests on; no number is folded.
+    """
+    title = "Claims (fractions and counts)"
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", title=title, padding=(0, 1))
+    heads = ["", "claim", "measured", "why"] + ["rests on"] * (width >= _WIDE_CLAIMS)
+    for head in heads:
+        table.add_column(head, overflow="fold", no_wrap=head in ("", "measured"))
     for checked in claims:
         verdict = Text(checked.verdict.value, style=_STYLES[checked.verdict])
-        cells = (str(checked.claim), _measured(checked), checked.reason, _basis(checked))
-        table.add_row(verdict, *(Text(cell) for cell in cells))  # brackets are not markup
+        texts = (str(checked.claim), _measured(checked), checked.reason, _basis(checked))
+        cells = [Text(printable(text)) for text in texts]  # brackets are not markup
+        table.add_row(verdict, *cells[: len(heads) - 1])
     return table
 
 
