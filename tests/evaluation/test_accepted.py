@@ -170,6 +170,8 @@ def _outputs(n: int, seed: int) -> incognita.ClassifierOutputs:
     ("content", "message"),
     [
         (changed_set(2, group="known"), "cannot be called 'known'"),
+        (changed_set(2, group="day/night"), "cannot be called 'day/night'"),
+        (changed_set(2, group="all boxes known"), "cannot be called 'all boxes known'"),
         (changed_set(2, group="near"), "cannot be called 'near'"),
         (changed_set(2, role="far"), "has the role far and the group 'level 3'"),
         (changed_set(1, group="x"), "has the role accepted and the group 'x'"),

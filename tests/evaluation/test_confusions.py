@@ -161,6 +161,13 @@ def test_names_are_looked_up_in_maps_then_by_rules(tmp_path):
     assert found["mouse"] == "mouse.n.04"
 
 
+def test_overrides_come_on_top_of_maps(tmp_path):
+    (tmp_path / "mine.toml").write_text('disc = "disk.n.02"\n')
+    found, notes = find_synsets(["four-star", "disc"], ["terra"], tmp_path / "mine.toml")
+    assert found == {"four-star": "star.n.05", "disc": "disk.n.02"}
+    assert notes == []
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("facets")

@@ -131,6 +131,13 @@ def test_its_own_labels_have_no_auroc(run):
     assert " - " in row
 
 
+def test_its_own_labels_are_in_no_family_and_no_further_set(run):
+    families = dict(run.families)
+    assert families[OWN_LABEL] == "the detector"
+    n_sets = 3
+    assert run.correlations().n_pairs.max() <= n_sets * len(run.methods)
+
+
 def test_methods_see_the_known_classes_alone(benchmark, run):
     """The numbers of a method are those of the detector without its unknown class."""
     closed = wrap_detector(OpenDetector())

@@ -109,6 +109,7 @@ def test_rules_and_report_are_on_disk(folder, run):
     assert run.folder.parent == folder / "out"
     loaded = load_self_aware(run.folder / "rules.json")
     assert loaded.image_threshold == run.fitted.image_threshold
+    assert loaded.metadata["detector"] == "grid"
     report = json.loads((run.folder / "report.json").read_text())
     assert report["inputs"]["benchmark"] == "mine/cells"
     assert len(report["before"]) == len(report["results"])

@@ -156,6 +156,14 @@ SIZES = {
 }  # fmt: skip
 
 
+def test_a_map_can_be_walked_through():
+    mapped = load_synset_map("voc")
+    assert [row.name for row in mapped] == mapped.names
+    assert "aeroplane" in mapped
+    assert "zebra" not in mapped
+    assert 5 not in mapped
+
+
 def test_every_map_is_complete_and_leaves_nothing_ambiguous():
     assert list_synset_maps() == list(SIZES)
     for dataset, size in SIZES.items():

@@ -708,7 +708,10 @@ def _images_with_known(
 
 def _together(shown: ShownClasses, overlaps: Sequence[ClassOverlap]) -> list[SharedImages]:
     """Find the other classes whose images show a known class more often than all images do."""
-    known_of = {pair.unknown: pair.known for pair in overlaps if pair.relation in SHOWS_KNOWN}
+    known_of: dict[str, str] = {}
+    for pair in overlaps:  # the closest first
+        if pair.relation in SHOWS_KNOWN:
+            known_of.setdefault(pair.unknown, pair.known)
     images, classes = shown.pairs()
     n_images = np.bincount(classes, minlength=len(shown.names))
     others = [k for k, name in enumerate(shown.names) if name not in known_of]

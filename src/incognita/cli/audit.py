@@ -387,6 +387,8 @@ def _together(audited: "SetFindings") -> "Table":
         shares = f"{row.share:.0%}", f"{row.share_in_all:.0%}"
         numbers = (f"{row.n_images:,}", f"{row.n_together:,}", *shares)
         table.add_row(row.unknown, row.known, *numbers)
+    if len(closest) > N_ROWS:
+        table.add_row(f"… {len(closest) - N_ROWS:,} more: --json", *[""] * 5)
     return table
 
 

@@ -22,7 +22,13 @@ from incognita.evaluation.finished_runs import find_runs, load_run
 from incognita.registry import need
 from incognita.results.export import WIDTH, Report
 from incognita.results.store import ResultStore
-from incognita.semantics import SynsetMap, load_synset_map, map_classes, similarities
+from incognita.semantics import (
+    SynsetMap,
+    load_overrides,
+    load_synset_map,
+    map_classes,
+    similarities,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -220,16 +226,15 @@ def find_synsets(
     distinct = list(dict.fromkeys(names))
     found = {name: s for name in distinct if (s := _in_maps(name, ready)) is not None}
     ruled = [name for name in distinct if name not in found]
-    rest = [name for name in distinct if name not in found or overrides is not None]
+    recorded = {} if overrides is None else load_overrides(overrides)
+    named = {plain(name) for name in recorded}
+    rest = [name for name in distinct if name in ruled or plain(name) in named]
     if not rest:
         return found, []
     unique = list({plain(name): name for name in rest}.values())
-    mapped = map_classes(unique, overrides=overrides)
-    recorded = {plain(row.name): row for row in mapped.classes}
-    for name in rest:
-        row = recorded[plain(name)]
-        if name not in found or row.rule == "override":
-            found[name] = row.synset
+    mapped = map_classes(unique, overrides=recorded)
+    by_name = {plain(row.name): row for row in mapped.classes}
+    found |= {name: by_name[plain(name)].synset for name in rest}
     guessed = [row.name for row in mapped.ambiguous if row.name in ruled]
     if not guessed:
         return found, []

@@ -302,6 +302,7 @@ class OwnLabel(Method):
     """The unknown class of an open-set detector, in the place of a method: it has no score."""
 
     needs: ClassVar[Needs] = Needs.LOGITS
+    family: ClassVar[str] = "the detector"
 
     def score_rows(self, rows: Rows) -> Tensor:
         """Return zeros: among the boxes of known classes none is called unknown."""

@@ -274,7 +274,10 @@ class Evaluator:
             row=self.task.row,
             methods=dict(records.items()),
             groups=measurements.groups,
-            families={key: str(family_of(families[key.name])) for key in records},
+            families={
+                key: str(getattr(families[key.name], "family", family_of(families[key.name])))
+                for key in records
+            },
             mixed=tuple(plan.benchmark.mixed),
             measured=measurements.measured,
             sets=measurements.sets,

@@ -264,7 +264,11 @@ def _described(
             f"{failed.image_id} of {name}: {failed.reason}"
         )
     notes = [*run.report.notes, *notes]
-    return run._replace(report=replace(run.report, notes=tuple(notes), inputs=inputs))
+    own = {"detector": detector.name, "nms_iou": detector.rules.nms_iou}
+    return run._replace(
+        fitted=replace(run.fitted, metadata=run.fitted.metadata | own),
+        report=replace(run.report, notes=tuple(notes), inputs=inputs),
+    )
 
 
 def _save(

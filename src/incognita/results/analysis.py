@@ -8,7 +8,7 @@ import numpy as np
 
 from incognita.errors import UnknownNameError
 from incognita.results.method_result import MethodResult
-from incognita.results.result import Split
+from incognita.results.result import ALL_BOXES, Split
 from incognita.shapes import Float, Int
 
 # ranking metrics, then open-set metrics, in the order of FindMeIfYouCan
@@ -87,7 +87,11 @@ def metric_correlations(
 def _set_splits(result: MethodResult, groups: Sequence[str]) -> list[Split]:
     """Return the splits of single unknown sets, such as `near/coco-near`."""
     splits = dict.fromkeys(Split.parse(found.split) for found in result.results)
-    return [split for split in splits if split.group in groups and split.set is not None]
+    return [
+        split
+        for split in splits
+        if split.group in groups and split.set is not None and split.setting != ALL_BOXES
+    ]
 
 
 def family_means(

@@ -141,6 +141,12 @@ class SynsetMap:
     def __len__(self) -> int:
         return len(self.classes)
 
+    def __iter__(self) -> Iterator[ClassSynset]:
+        return iter(self.classes)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and _key(name) in self._places
+
     def __str__(self) -> str:
         title = ("class", "synset", "rule", "meaning", "other senses")
         rows = [title, *(_cells(row) for row in self.classes)]

@@ -202,10 +202,11 @@ class SetEntry(Table):
                 f"set {self.name!r} has the role {self.role} and the group {self.group!r}; write "
                 f'role = "unknown" with it, or leave it out'
             )
-        if self.group in RESERVED_GROUPS:
-            raise ValueError(
-                f"the group of set {self.name!r} cannot be called {self.group!r}; take another name"
-            )
+        starts = ("full-spectrum ", "all boxes ")  # of the texts that name splits
+        if self.group is not None and (
+            self.group in RESERVED_GROUPS or "/" in self.group or self.group.startswith(starts)
+        ):
+            raise ValueError(f"the group cannot be called {self.group!r}; take another name")
         return self
 
     @model_serializer(mode="wrap")

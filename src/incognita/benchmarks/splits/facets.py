@@ -152,7 +152,7 @@ class FacetsSettings:
     def title(self) -> str:
         """The name of the published table it corresponds to."""
         if self.variant == "wordnet":
-            return f"wordnet {self.distance:.2f}"
+            return f"wordnet {max(f'{self.distance:.2f}', f'{self.distance:g}', key=len)}"
         return f"levels {self.limit}" if self.variant == "levels" else self.variant
 
 
