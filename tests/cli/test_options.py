@@ -72,7 +72,7 @@ def test_a_wrong_file_of_options_is_a_sentence(tmp_path, content, sentence):
         (("run", "terra/standard", "--limt", "3"), "--limt"),
         (("run",), "Missing argument"),
         (("run", "terra/standard", "--limit", "0"), "Invalid value for '--limit'"),
-        (("certify", "--truth", "x.json"), "Missing option '--detections'"),
+        (("certify", "--truth", "x.json"), "got no --detections"),
         (("bogus",), "No such command 'bogus'"),
         (("list", "modles"), "'modles' is not one of"),
     ],

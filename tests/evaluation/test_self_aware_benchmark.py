@@ -195,8 +195,10 @@ def test_names_of_the_protocol_are_refused(folder, tmp_path):
             load_benchmark(tmp_path / "cells.toml")
 
 
-def test_sets_that_would_be_one_file_are_refused():
+def test_sets_that_would_be_one_file_are_refused(tmp_path):
     given = box_benchmark()
     shifted = {"a b": scenes("s", 4, seed=9), "a-b": scenes("t", 4, seed=10)}
     with pytest.raises(InvalidDataError, match="would be saved to one file"):
-        make_self_aware(detector(), replace(given, shifted=shifted))
+        make_self_aware(
+            detector(), replace(given, shifted=shifted), save_outputs=tmp_path / "outputs"
+        )

@@ -400,7 +400,7 @@ def list_class_lists() -> list[str]:
     """List the names of the class lists that ship with the package.
 
     >>> list_class_lists()[-3:]
-    ['sun397', 'tiny-imagenet', 'voc']
+    ['terra', 'tiny-imagenet', 'voc']
     """
     own = {path.stem for path in SHIPPED_LISTS.iterdir() if path != RELATIONS_FILE}
     return sorted(own | set(list_synset_maps()))

@@ -25,7 +25,11 @@ from incognita.benchmarks.sources.entry import (
     LoadedSet,
     missing_part,
 )
-from incognita.benchmarks.sources.recorded import file_name, load_recorded_sets
+from incognita.benchmarks.sources.recorded import (
+    file_name,
+    load_recorded_sets,
+    without_separators,
+)
 from incognita.containers import ArrayDataset, BoxDataset, Dataset
 from incognita.containers.classes import plain
 from incognita.errors import InvalidDataError, MissingDataError, count
@@ -514,12 +518,6 @@ def check_benchmark(benchmark: Benchmark, *, searching: bool) -> None:
 
 def _check_names(benchmark: Benchmark) -> None:
     names = [name for _, name, _ in test_sets(benchmark)]
-    files = Counter(name.replace("/", "-").replace(" ", "-") for name in set(names))
-    if alike := [name for name in names if files[name.replace("/", "-").replace(" ", "-")] > 1]:
-        raise InvalidDataError(
-            f"Sets {alike[0]!r} and {alike[1]!r} of {benchmark.name} would be saved to one file. "
-            f"Give one another name."
-        )
     if twice := {name for name in names if names.count(name) > 1}:
         raise InvalidDataError(
             f"Two sets of {benchmark.name} are called {min(twice)!r}. Give each its own name."
@@ -537,6 +535,19 @@ def _check_names(benchmark: Benchmark) -> None:
     if reserved := {KNOWN, SHIFTED, ACCEPTED, MIXED} & set(benchmark.unknown):
         raise InvalidDataError(
             f"A group of unknown sets cannot be called {min(reserved)!r}. Call it near or far."
+        )
+
+
+def check_file_names(benchmark: Benchmark) -> None:
+    """Raise if outputs of two sets would be saved to one file."""
+    names = dict.fromkeys(
+        [*fitting_sets(benchmark), *(name for _, name, _ in test_sets(benchmark))]
+    )
+    files = Counter(map(without_separators, names))
+    if alike := [name for name in names if files[without_separators(name)] > 1]:
+        raise InvalidDataError(
+            f"Sets {alike[0]!r} and {alike[1]!r} of {benchmark.name} would be saved to one file. "
+            f"Give one another name."
         )
 
 

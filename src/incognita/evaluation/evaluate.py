@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from incognita.benchmarks.benchmark import Benchmark
-from incognita.benchmarks.load import check_benchmark, load_benchmark
+from incognita.benchmarks.load import check_benchmark, check_file_names, load_benchmark
 from incognita.decisions.parse import confidence_policy, score_policy
 from incognita.decisions.thresholds import Policy, ScorePolicy
 from incognita.decisions.unknown_thresholds import HarmonicMean
@@ -144,6 +144,8 @@ def evaluate(
     if isinstance(task, DetectorTask):
         selected = task.add_own_labels(task.fit_per_head(selected))
     check_benchmark(benchmark, searching=search)
+    if save_outputs is not None:
+        check_file_names(benchmark)
     options = Options(search, limit, seed, n_resamples)
     results = None if out is None else ResultStore(Path(out))
     plan = EvaluationPlan(benchmark, selected, options, log, results, name)

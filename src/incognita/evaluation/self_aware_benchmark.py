@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from incognita.benchmarks.benchmark import TEST, Benchmark
-from incognita.benchmarks.load import check_benchmark
+from incognita.benchmarks.load import check_benchmark, check_file_names
 from incognita.benchmarks.pseudo_unknown import PaintedOver
 from incognita.containers import BoxDataset, Dataset, Detections
 from incognita.decisions.self_aware import SelfAware, SelfAwareSettings, save_self_aware
@@ -119,6 +119,8 @@ def make_self_aware(
         allow_outside=allow_outside,
     )
     check_benchmark(benchmark, searching=False)
+    if save_outputs is not None:
+        check_file_names(benchmark)
     if outputs is not None:
         model = recorded_model(model, benchmark, Path(outputs), None)
     path = None if weights is None else Path(weights)

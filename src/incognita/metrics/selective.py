@@ -117,7 +117,7 @@ def operating_point(
         counts: How often each row counts in each column; by default one column of ones.
 
     >>> is_unknown = np.array([False, False, True, True])
-    >>> at = operating_point(np.array([1, 2, 2, 3]), is_unknown, is_unknown, threshold=2)
+    >>> at = operating_point(np.array([1, 2, 2, 3]), is_unknown, is_unknown, threshold=2.0)
     >>> [round(float(share[0]), 3) for share in at]
     [0.75, 0.333, 0.0, 0.5]
     """
