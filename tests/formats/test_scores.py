@@ -34,6 +34,7 @@ def test_parquet_csv_frames_and_columns_are_the_same_table(tmp_path):
 
 
 def test_files_of_pandas_are_read(tmp_path):
+    pytest.importorskip("pyarrow", reason="pandas writes Parquet with it")
     frame = pandas.DataFrame(COLUMNS)
     frame.to_csv(tmp_path / "scores.csv")  # with True and False, and a column of row numbers
     assert_columns(load_scores(tmp_path / "scores.csv"))
