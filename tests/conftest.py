@@ -12,6 +12,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if shutil.which("nvidia-smi") is None:
     sys.modules.setdefault("triton", None)
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from jaxtyping import config as jaxtyping_config
@@ -19,6 +20,14 @@ from jaxtyping import config as jaxtyping_config
 # The first example may have to wait for numba to compile, which says nothing about the code.
 settings.register_profile("incognita", deadline=None)
 settings.load_profile("incognita")
+
+
+@pytest.fixture(autouse=True)
+def plain_arrays() -> Iterator[None]:
+    """Print arrays as NumPy does: some libraries change that for the whole process."""
+    plain = {"precision": 8, "suppress": False, "floatmode": "maxprec", "formatter": None}
+    with np.printoptions(linewidth=75, sign="-", nanstr="nan", infstr="inf", **plain):
+        yield
 
 
 @pytest.fixture
