@@ -31,6 +31,7 @@ from incognita.evaluation.fit_and_score import (
 )
 from incognita.evaluation.select_methods import SelectedMethods
 from incognita.extraction.settings import Settings
+from incognita.methods import METHODS
 from incognita.methods.method import Method, family_of
 from incognita.models.fingerprints import describe_source
 from incognita.results.evaluation import Evaluation
@@ -303,10 +304,17 @@ class Evaluator:
 
 
 def code_version(method: Method) -> str:
-    """Return a text that changes with a method's code: our version, or a hash of class and file."""
+    """Return a text that changes with a method's code: our version, or a hash of class and file.
+
+    Of a plug-in it also names the distribution and its version.
+    """
     kind, scorer = type(method), getattr(method, "scorer", None)
-    is_ours = kind.__module__.startswith("incognita.")
-    own = f"incognita {__version__}" if is_ours else describe_source(kind)
+    if kind.__module__.startswith("incognita."):
+        own = f"incognita {__version__}"
+    elif (plug_in := METHODS.plug_in_of(kind)) is not None:
+        own = f"{plug_in.distribution}, {describe_source(kind, with_file=True)}"
+    else:
+        own = describe_source(kind)
     return f"{own}, {code_version(scorer)}" if isinstance(scorer, Method) else own
 
 
