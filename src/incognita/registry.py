@@ -158,7 +158,7 @@ class Registry:
         module, _, attribute = home.partition(":")
         source = find_spec(module)
         if source is None or source.origin is None:
-            raise InvalidDataError(f"The {self.kind} {name} is missing: there is no {module}.")
+            raise InvalidDataError(f"Expected the module {module} of {name}, found none.")
         body = ast.parse(Path(source.origin).read_text(encoding="utf-8")).body
         for node in body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:

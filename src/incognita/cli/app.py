@@ -17,6 +17,7 @@ from incognita.cli.confusions import confusions_command
 from incognita.cli.corrupt import corrupt_command
 from incognita.cli.data import data_app
 from incognita.cli.demo import demo_command
+from incognita.cli.doctor import doctor_command
 from incognita.cli.list import list_command
 from incognita.cli.results import results_app
 from incognita.cli.run import run_command, show_command
@@ -51,15 +52,16 @@ app.command("corrupt")(corrupt_command)
 app.command("audit")(audit_command)
 app.command("confusions")(confusions_command)
 app.command("check")(check_command)
+app.command("doctor")(doctor_command)
 app.add_typer(data_app, name="data")
 app.add_typer(build_app, name="build")
 app.add_typer(selfaware_app, name="selfaware")
 app.add_typer(results_app, name="results")
 app.add_typer(store_app, name="store")
 for commands in (app, *(group.typer_instance for group in app.registered_groups)):
-    for command in commands.registered_commands:
-        assert command.callback is not None
-        command.callback = terminal.with_volume(command.callback)
+    for command in commands.registered_commands if commands else ():
+        if command.callback is not None:
+            command.callback = terminal.with_volume(command.callback)
 
 
 @app.callback(invoke_without_command=True)

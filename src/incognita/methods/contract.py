@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ from incognita.metrics import auroc
 LAYERS = {"stem": 6, "stage1": 8, "stage2": 10}
 BOX_LAYERS = {"latent/rpn": 12, "shortcut/1": 6, "shortcut/2": 8}
 _FIRST = "fit and score"  # without it, nothing else can be checked
+
+T = TypeVar("T")
 
 
 class Toy:
@@ -88,9 +90,15 @@ class Toy:
         )
 
 
+def _given(part: T | None) -> T:
+    """Return a part of the outputs, which the toy network always has."""
+    assert part is not None
+    return part
+
+
 def as_boxes(outputs: ClassifierOutputs) -> ClassifierOutputs:
     """Add the layers of a detector, pooled over boxes."""
-    features = outputs.features
+    features = _given(outputs.features)
     rng = torch.Generator().manual_seed(7)
     layers = {
         name: features @ torch.randn(features.shape[1], width, generator=rng)
@@ -101,7 +109,7 @@ def as_boxes(outputs: ClassifierOutputs) -> ClassifierOutputs:
 
 def of_heads(outputs: ClassifierOutputs, n_heads: int = 2) -> ClassifierOutputs:
     """Let the rows come from several heads in turn, all of them alike."""
-    heads = (outputs.head,) * n_heads
+    heads = (_given(outputs.head),) * n_heads
     return replace(outputs, head=None, heads=heads, head_index=torch.arange(len(outputs)) % n_heads)
 
 
@@ -126,7 +134,7 @@ def _columns(extra: ExtraOutput, outputs: ClassifierOutputs) -> dict[str, Tensor
         stepped = {"logits": logits * (1 + 50 * extra.epsilon)}
         return stepped if features is None else stepped | {"features": features * 1.01}
     if isinstance(extra, AdaScaleStep):
-        return {"features": features * (1 - extra.epsilon * 0.1)}
+        return {"features": _given(features) * (1 - extra.epsilon * 0.1)}
     if isinstance(extra, LogitsWithoutTopDirection):
         return {"last": logits * 0.5, "previous": logits * 0.4}
     if isinstance(extra, Numerators):
@@ -256,7 +264,7 @@ def ties_are_ties(case: Case) -> str | None:
     same = [case.score(outputs[torch.arange(40) < 1]) for _ in range(2)]
     if any(not torch.equal(first, again) for again in same):
         return "One row has several scores. Draw no random numbers in score_rows."
-    n_distinct = max(len(case.score(rows).unique()) for rows in _confident(outputs))
+    n_distinct = max(len(set(case.score(rows).tolist())) for rows in _confident(outputs))
     if n_distinct >= _FEWEST_SCORES:
         return None
     return (
@@ -589,17 +597,18 @@ def _changed(
     outputs: ClassifierOutputs, change: Callable[[Tensor], Tensor], heads: Callable[[Head], Head]
 ) -> ClassifierOutputs:
     """Apply a change to each table of rows, and another to the heads."""
-    groups = {"layers": outputs.layers, "extra_outputs": outputs.extra_outputs}
+    layers, extra = (
+        None if group is None else {key: change(t) for key, t in group.items()}
+        for group in (outputs.layers, outputs.extra_outputs)
+    )
     return replace(
         outputs,
         logits=change(outputs.logits),
         features=None if outputs.features is None else change(outputs.features),
         head=None if outputs.head is None else heads(outputs.head),
         heads=tuple(map(heads, outputs.heads)),
-        **{
-            name: None if group is None else {key: change(t) for key, t in group.items()}
-            for name, group in groups.items()
-        },
+        layers=layers,
+        extra_outputs=extra,
     )
 
 
