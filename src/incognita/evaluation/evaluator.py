@@ -164,8 +164,10 @@ class EvaluationPlan:
 
     def metadata(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         """Return what was evaluated, and what it cost."""
+        definition = self.benchmark.metadata.get("definition_hash")
         return dict(shared) | {
             "title": self.benchmark.title,
+            **({} if definition is None else {"definition_hash": definition}),
             "absent": dict(self.benchmark.metadata.get("absent", {})),
             "passes": self.log.count._asdict(),
             "output_bytes": self.log.n_bytes,

@@ -67,9 +67,10 @@ def _with_earlier(record: dict[str, Any], before: dict[str, Any]) -> dict[str, A
     skipped = {k: v for k, v in record["skipped"].items() if k not in joined["files"]}
     failed = before["failed"] | record["failed"]
     failed = {k: v for k, v in failed.items() if k not in joined["files"]}
-    metadata = record["metadata"]
-    if metadata.get("pictures") is None and "pictures" in before["metadata"]:
-        metadata = metadata | {"pictures": before["metadata"]["pictures"]}
+    metadata = dict(record["metadata"])
+    for key in ("pictures", "definition_hash"):  # unknown where stored outputs are scored
+        if metadata.get(key) is None and key in before["metadata"]:
+            metadata[key] = before["metadata"][key]
     changes = {"notes": notes, "skipped": skipped, "failed": failed, "metadata": metadata}
     return record | joined | changes
 
