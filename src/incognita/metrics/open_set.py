@@ -105,7 +105,7 @@ def _pairwise_iou(
     shared = np.maximum(sides + pixel, 0).prod(axis=2)
     areas = placed.sizes[boxes].prod(axis=1)[:, None] + placed.truth_sizes[objects].prod(axis=1)
     union = areas - shared
-    return np.divide(shared, union, out=np.zeros(shared.shape), where=union > 0)
+    return np.asarray(np.divide(shared, union, out=np.zeros(shared.shape), where=union > 0))
 
 
 def mean_average_precision(
