@@ -438,8 +438,8 @@ class DetectorTask:
                 else:
                     measures = shared | measure_method(sets, thresholded, weights)
                 methods[key] = self._measurement(fitted, thresholded, measures, sets)
-        boxes = {key: frame for key, (_, frame) in stored.items()}
-        boxes |= {key: measured.frame for key, measured in methods.items()}
+        boxes = {str(key): frame for key, (_, frame) in stored.items()}
+        boxes |= {str(key): measured.frame for key, measured in methods.items()}
         return Measurements(
             methods,
             groups=self._groups(),
