@@ -134,8 +134,10 @@ class EvaluationPlan:
 
     def metadata(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         """Return what was evaluated, and what it cost."""
+        definition = self.benchmark.metadata.get("definition_hash")
         return dict(shared) | {
             "title": self.benchmark.title,
+            **({} if definition is None else {"definition_hash": definition}),
             "absent": dict(self.benchmark.metadata.get("absent", {})),
             "passes": self.log.count._asdict(),
             "output_bytes": self.log.n_bytes,
@@ -167,6 +169,8 @@ class Measurements:
     sets: tuple[ScoredSet, ...] = ()
     scores: Mapping[str, Scores] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    boxes: Mapping[str, "polars.DataFrame"] = field(default_factory=dict)
+    objects: "polars.DataFrame | None" = None
 
 
 @runtime_checkable
@@ -282,6 +286,8 @@ class Evaluator:
             measured=measurements.measured,
             sets=measurements.sets,
             scores=measurements.scores,
+            boxes=measurements.boxes,
+            objects=measurements.objects,
             skipped=plan.selected.skipped,
             failed=scored.failed,
             failed_images=plan.failed_images(records.values()),
