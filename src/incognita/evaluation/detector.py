@@ -42,7 +42,9 @@ from incognita.evaluation.detector_metrics import (
     Measures,
     ThresholdedScores,
     align_classes,
+    called_unknown,
     draw_sets,
+    labelled_set,
     measure_detector,
     measure_method,
     measure_own_labels,
@@ -80,7 +82,7 @@ from incognita.results.disclosure import CALIBRATION, UNKNOWN_LABELS
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import MethodKey
 from incognita.results.result import Result, Split
-from incognita.results.score_tables import DetectedSet, box_frame
+from incognita.results.score_tables import DetectedSet, box_frame, object_frame
 
 VALIDATION, UNKNOWN_VALIDATION = "validation", "unknown validation"
 OWN_LABEL = "own-label"
@@ -296,6 +298,7 @@ def _with_unknown_label(truth: BoxTruth, found: Detections) -> Detections:
         np.where(is_unknown, unknown, found.class_ids),
         truth.classes,
         sizes=found.sizes,
+        source_index=found.source_index,
     )
 
 
@@ -420,9 +423,11 @@ class DetectorTask:
     ) -> Measurements:
         """Choose tau for every new method and measure it; stored results are complete already."""
         methods: dict[MethodKey, MethodMeasurement] = {}
+        objects = None
         if self._extractor is not None and scored.fitted:
             self._choose_tau(scored, self._extractor)
             sets = list(self._extractor.sets.values())
+            objects = object_frame(sets)
             weights = draw_sets(sets, n_resamples=options.n_resamples, seed=options.seed)
             shared = measure_detector(sets, weights) if scored.fitted else {}
             for key, fitted in scored.fitted.items():
@@ -435,7 +440,15 @@ class DetectorTask:
                 else:
                     measures = shared | measure_method(sets, thresholded, weights)
                 methods[key] = self._measurement(fitted, thresholded, measures, sets)
-        return Measurements(methods, groups=self._groups(), notes=self._doubts())
+        boxes = {str(key): frame for key, (_, frame) in stored.items()}
+        boxes |= {str(key): measured.frame for key, measured in methods.items()}
+        return Measurements(
+            methods,
+            groups=self._groups(),
+            notes=self._doubts(),
+            boxes=boxes,
+            objects=objects,
+        )
 
     def _doubts(self) -> tuple[str, ...]:
         """Return notes on numbers that are not plausible."""
@@ -487,6 +500,11 @@ class DetectorTask:
         assert self._extractor is not None
         scores, tau = thresholded.scores, thresholded.tau
         is_called_unknown = {seen.name: tau.is_unknown(scores[seen.name]) for seen in sets}
+        if isinstance(fitted.method, OwnLabel):
+            sets = [labelled_set(seen, self._extractor.threshold) for seen in sets]
+            is_called_unknown = {seen.name: called_unknown(seen.kept) for seen in sets}
+            # a decision in the place of a score
+            scores = {name: called.astype(np.float64) for name, called in is_called_unknown.items()}
         chosen_on = {"chosen on": self._extractor.chosen_on}
         return MethodMeasurement(
             results=tuple(

@@ -199,6 +199,8 @@ class Measurements:
     sets: tuple[ScoredSet, ...] = ()
     scores: Mapping[str, Scores] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    boxes: Mapping[str, "polars.DataFrame"] = field(default_factory=dict)
+    objects: "polars.DataFrame | None" = None
 
 
 @runtime_checkable
@@ -349,6 +351,8 @@ class Evaluator:
             measured=measurements.measured,
             sets=measurements.sets,
             scores=measurements.scores,
+            boxes=measurements.boxes,
+            objects=measurements.objects,
             skipped=plan.selected.skipped,
             failed=scored.failed,
             failed_images=plan.failed_images(records.values()),

@@ -25,6 +25,7 @@ from incognita.results.result import Split
 from incognita.results.score_tables import Measured, ScoredSet, Scores
 
 if TYPE_CHECKING:
+    import polars
     from rich.console import RenderableType
 
 N_NAMED = 9  # failed images that are named
@@ -47,6 +48,9 @@ class Evaluation(Report):
             replicate of two methods was drawn from the same images.
         sets: For a classifier, the images behind the numbers.
         scores: For a classifier, the score of every image, by title and set.
+        boxes: For a detector, the table of every scored box, by title.
+        objects: For a detector, the table of every annotated object; None where an earlier version
+            stored the run.
         skipped: Methods that cannot run here, and why.
         failed: Methods that failed, and why.
         failed_images: Images that could not be used: set, id, reason.
@@ -62,6 +66,8 @@ class Evaluation(Report):
     measured: Mapping[str, Measured] = field(default_factory=dict)
     sets: tuple[ScoredSet, ...] = ()
     scores: Mapping[str, Scores] = field(default_factory=dict)
+    boxes: Mapping[str, "polars.DataFrame"] = field(default_factory=dict)
+    objects: "polars.DataFrame | None" = None
     skipped: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
     failed_images: tuple[tuple[str, str, str], ...] = ()
