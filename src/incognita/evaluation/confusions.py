@@ -171,7 +171,7 @@ def study_confusions(
     notes = []
     if n_unnamed:
         notes.append(f"{count(n_unnamed, 'image')} left out: the result does not name their class")
-    if n_unscored := rows["unknown_score"].is_null().sum():
+    if n_unscored := rows["unknown_score"].null_count():
         notes.append(f"{count(n_unscored, 'image')} without a score: left out of mean scores")
     return ConfusionReport(
         _means(pairs, ["set", "source_class"]),
