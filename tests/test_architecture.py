@@ -43,6 +43,7 @@ SINGLE_IMPORTER = {
     "incognita.cli.app",
     "incognita.cli.audit",
     "incognita.cli.build",
+    "incognita.cli.compare",
     "incognita.cli.check",
     "incognita.cli.confusions",
     "incognita.cli.corrupt",

@@ -13,6 +13,7 @@ from incognita.cli.audit import audit_command
 from incognita.cli.build import build_app
 from incognita.cli.certify import certify_command
 from incognita.cli.check import check_command
+from incognita.cli.compare import compare_command
 from incognita.cli.confusions import confusions_command
 from incognita.cli.corrupt import corrupt_command
 from incognita.cli.data import data_app
@@ -47,6 +48,7 @@ app.command("certify")(certify_command)
 app.command("demo")(demo_command)
 app.command("run")(run_command)
 app.command("show")(show_command)
+app.command("compare")(compare_command)
 app.command("list")(list_command)
 app.command("corrupt")(corrupt_command)
 app.command("audit")(audit_command)

@@ -35,6 +35,7 @@ from incognita.extraction.settings import Settings
 from incognita.methods import METHODS, load_method
 from incognita.methods.method import Method, family_of
 from incognita.methods.per_head import PerHead
+from incognita.metrics.measure import MetricValue
 from incognita.models.fingerprints import describe_source
 from incognita.results.disclosure import CALIBRATION, TUNING, UNKNOWN_LABELS, disclose
 from incognita.results.evaluation import Evaluation
@@ -181,12 +182,16 @@ class EvaluationPlan:
 
 @dataclass(frozen=True, eq=False)
 class MethodMeasurement:
-    """The numbers of one method, its cost, and the table of its scores."""
+    """The numbers of one method, its cost, and the table of its scores.
+
+    `values` are the numbers of a detector with their replicates, by metric, convention and split.
+    """
 
     results: tuple[Result, ...]
     frame: "polars.DataFrame"
     cost: Cost
     thresholds: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[tuple[str, str, Split], MetricValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
