@@ -64,6 +64,7 @@ SINGLE_IMPORTER = {
     "incognita.evaluation.detector",
     "incognita.evaluation.gallery",
     "incognita.evaluation.hyperparameter_search",
+    "incognita.formats.coco_layout",
     "incognita.formats.coco_results",
     "incognita.integrations.torchmetrics",
     "incognita.kernels.coco_json",
