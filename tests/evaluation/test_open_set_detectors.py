@@ -206,7 +206,9 @@ def test_the_unknown_class_may_have_any_name(benchmark):
         wrap_detector(detector, unknown_class="thing")
     for known in (NAMES, (*NAMES[::-1], "other")):
         wrong = wrap_detector(Odd(class_names=known), unknown_class=NAMES[0])
-        with pytest.raises(InvalidDataError, match=f"no known class of .*, got '{NAMES[0]}'"):
+        with pytest.raises(
+            InvalidDataError, match=f"beside the known classes of .*, got '{NAMES[0]}'"
+        ):
             load_detector(wrong, benchmark)
 
 

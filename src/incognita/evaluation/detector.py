@@ -149,7 +149,7 @@ def _with_benchmark_classes(detector: Detector, benchmark: Benchmark) -> Detecto
     unknown = find_unknown_class(detector, ours)
     if unknown is not None and plain(unknown) in map(plain, ours):
         raise InvalidDataError(
-            f"Expected an unknown_class that is no known class of {benchmark.name}, got "
+            f"Expected an unknown_class beside the known classes of {benchmark.name}, got "
             f"{unknown!r}. Name the class that {detector.name} has for all other objects."
         )
     if list(detector.class_names) == list(ours):
