@@ -126,34 +126,61 @@ def _with_boxes(
     pixels: np.ndarray, seen: DetectedSet, thresholded: ThresholdedScores, image: int
 ) -> Image.Image:
     """Draw one image on a square tile with room for the labels of boxes."""
-    tile, scale = _tile(pixels)
-    draw = ImageDraw.Draw(tile)
     objects = slice(*seen.truth.offsets[image : image + 2])
-    for xyxy in seen.truth.xyxy[objects][seen.truth.is_unknown[objects]]:
-        _dashed(draw, (xyxy * scale).tolist())
+    unknown = seen.truth.xyxy[objects][seen.truth.is_unknown[objects]]
     boxes = slice(*seen.kept.offsets[image : image + 2])
     is_unknown = thresholded.tau.is_unknown(thresholded.scores[seen.name][boxes])
     names = [seen.kept.classes.names[k] for k in seen.kept.class_ids[boxes]]
-    for xyxy, called, name in zip(seen.kept.xyxy[boxes], is_unknown, names, strict=True):
-        color, text = (CALLED_UNKNOWN, "unknown") if called else (NAMED, name)
-        _labelled(draw, (xyxy * scale).tolist(), color, text)
+    found = zip(seen.kept.xyxy[boxes].tolist(), is_unknown, names, strict=True)
+    return draw_boxes(
+        pixels,
+        [
+            *(DrawnBox(tuple(xyxy), None) for xyxy in unknown.tolist()),
+            *(
+                DrawnBox(tuple(xyxy), *((CALLED_UNKNOWN, "unknown") if called else (NAMED, name)))
+                for xyxy, called, name in found
+            ),
+        ],
+    )
+
+
+class DrawnBox(NamedTuple):
+    """A box on a picture: its corners in pixels, its color (None: dashed, the truth), its label."""
+
+    xyxy: tuple[float, ...]
+    color: Color | None
+    text: str = ""
+
+
+def draw_boxes(
+    pixels: np.ndarray, boxes: Iterable[DrawnBox], *, side: int = SIDE, is_square: bool = True
+) -> Image.Image:
+    """Draw boxes on an image whose longer side has so many pixels, or on a square tile of it."""
+    scale = side / max(pixels.shape[:2])
+    shape = (max(1, round(pixels.shape[1] * scale)), max(1, round(pixels.shape[0] * scale)))
+    tile = Image.fromarray(pixels).convert("RGB").resize(shape, Image.Resampling.LANCZOS)
+    if is_square:
+        paper = Image.new("RGB", (side, side), PAPER)
+        paper.paste(tile)
+        tile = paper
+    draw = ImageDraw.Draw(tile)
+    for box in boxes:
+        corners = [scale * value for value in box.xyxy]
+        if box.color is None:
+            _dashed(draw, corners)
+        else:
+            _labelled(draw, corners, box.color, box.text)
     return tile
 
 
-def _tile(pixels: np.ndarray) -> tuple[Image.Image, float]:
-    """Return an image on a square tile, and the scale of it."""
-    scale = SIDE / max(pixels.shape[:2])
-    shape = (max(1, round(pixels.shape[1] * scale)), max(1, round(pixels.shape[0] * scale)))
-    tile = Image.new("RGB", (SIDE, SIDE), PAPER)
-    tile.paste(Image.fromarray(pixels).resize(shape, Image.Resampling.LANCZOS))
-    return tile, scale
-
-
 def _labelled(draw: ImageDraw.ImageDraw, corners: Sequence[float], color: Color, text: str) -> None:
-    text = _in_one_line(draw, text, SIDE - 5)
-    width = draw.textlength(text) + 4
-    x, y = max(0.0, min(corners[0], SIDE - 1 - width)), max(0.0, corners[1] - 11)
     draw.rectangle(tuple(corners), outline=color, width=2)
+    if not text:
+        return
+    side = min(SIDE, draw.im.size[0])
+    text = _in_one_line(draw, text, side - 5)
+    width = draw.textlength(text) + 4
+    x, y = max(0.0, min(corners[0], side - 1 - width)), max(0.0, corners[1] - 11)
     draw.rectangle((x, y, x + width, y + 11), fill=color)
     draw.text((x + 2, y), text, (255, 255, 255))
 
@@ -304,17 +331,19 @@ def _decided(pixels: np.ndarray, after: SelfAwareOutput, k: int) -> Image.Image:
 def _boxes_of(
     pixels: np.ndarray, detections: Detections, k: int, color: Color, caption: str
 ) -> Image.Image:
-    tile, scale = _tile(pixels)
-    draw = ImageDraw.Draw(tile)
     rows = np.arange(*detections.offsets[k : k + 2])
     most = rows[np.argsort(-detections.confidence[rows], kind="stable")][:MAX_BOXES]
-    for row in most[::-1]:  # the most confident on top
-        name = detections.classes.names[detections.class_ids[row]]
-        text = f"{name} {detections.confidence[row]:.2f}"
-        _labelled(draw, (detections.xyxy[row] * scale).tolist(), color, text)
+    tile = draw_boxes(pixels, (_named_box(detections, int(row), color) for row in most[::-1]))
+    draw = ImageDraw.Draw(tile)
     draw.rectangle((0, SIDE - 13, SIDE, SIDE), fill=color)
     draw.text((3, SIDE - 12), _in_one_line(draw, caption, SIDE - 6), (255, 255, 255))
     return tile
+
+
+def _named_box(detections: Detections, row: int, color: Color) -> DrawnBox:
+    name = detections.classes.names[detections.class_ids[row]]
+    text = f"{name} {detections.confidence[row]:.2f}"
+    return DrawnBox(tuple(detections.xyxy[row].tolist()), color, text)
 
 
 # --- charts of a study --------------------------------------------------------------------------
