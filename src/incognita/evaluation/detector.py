@@ -29,13 +29,14 @@ from incognita.containers import (
     Needs,
     Role,
 )
+from incognita.decisions.confidence_thresholds import FixedConfidence
 from incognita.decisions.thresholds import (
     ConfidencePolicy,
     ConfidenceThreshold,
     ScorePolicy,
     UnknownThreshold,
 )
-from incognita.decisions.unknown_thresholds import HarmonicMean, KnownGaussian
+from incognita.decisions.unknown_thresholds import Fixed, HarmonicMean, KnownGaussian
 from incognita.errors import InvalidDataError
 from incognita.evaluation.detector_metrics import (
     Measures,
@@ -77,6 +78,7 @@ from incognita.models.detector import (
     wrap_detector,
 )
 from incognita.models.load import load_model
+from incognita.results.disclosure import CALIBRATION, UNKNOWN_LABELS
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import MethodKey
 from incognita.results.result import Result, Split
@@ -535,6 +537,21 @@ class DetectorTask:
                 "images, as in the paper"
             )
         return notes
+
+    def used_data(self, method: Method) -> dict[str, list[str]]:
+        """Return the data that the thresholds are chosen on, by field of the disclosure."""
+        known = TEST if self.benchmark.validation is None else VALIDATION
+        is_fixed = {
+            "t*": isinstance(self.confidence_policy, FixedConfidence),
+            "tau": isinstance(self.score_policy, Fixed) or isinstance(method, OwnLabel),
+            "tau of fmiyc": isinstance(method, OwnLabel),
+        }
+        chosen = [name for name, fixed in is_fixed.items() if not fixed]
+        used = {CALIBRATION: [f"known {known} images ({', '.join(chosen)})"]} if chosen else {}
+        if isinstance(self.score_policy, HarmonicMean) and "tau" in chosen:
+            unknown = f"{UNKNOWN_VALIDATION} images (tau)"
+            return {CALIBRATION: [*used[CALIBRATION], unknown], UNKNOWN_LABELS: [unknown]}
+        return used
 
     def finish(
         self, evaluation: Evaluation, measurements: Measurements, best_result: Path | None

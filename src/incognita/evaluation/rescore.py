@@ -89,7 +89,7 @@ def rescore(
     selected = select_methods(methods, replace(task.capabilities(), unstored=stored.missing_for))
     if isinstance(task, DetectorTask):
         selected = task.fit_per_head(selected)
-    options = Options(False, facts["limit"], facts["seed"], facts["resamples"])
+    options = Options.from_identity(facts)
     results = ResultStore(path.parents[2])
     plan = EvaluationPlan(stored.benchmark, selected, options, log, results, facts.get("name"))
     evaluation = Evaluator(plan, task).run(on_step)
@@ -118,7 +118,7 @@ def recompute(
     selected = select_methods(known, task.capabilities())
     if isinstance(task, DetectorTask):
         selected = task.fit_per_head(selected)
-    options = Options(False, facts["limit"], facts["seed"], facts["resamples"])
+    options = Options.from_identity(facts)
     plan = EvaluationPlan(stored.benchmark, selected, options, log)
     return Evaluator(plan, task).run()
 
