@@ -18,12 +18,12 @@ from incognita.report.cells import number_cell as cell_of
 from incognita.report.charts import PALETTE, Chart, frame_of, group_color
 from incognita.report.detector_objects import object_sections
 from incognita.report.page import Cell, Page, PageColumn, PageTable, Section
-from incognita.results.analysis import BOTH_FAMILIES, metric_correlations, value_of
+from incognita.results.analysis import BOTH_FAMILIES, metric_correlations
 from incognita.results.evaluation import Evaluation, boxes_in_words
 from incognita.results.method_result import MethodResult
 from incognita.results.result import ALL_BOXES, Result, Split
 
-FPR = "fpr_at_95_known_recall"
+FPR, OWN_LABEL = "fpr_at_95_known_recall", "own-label"
 # of each group of unknown sets: the metric, its convention, and whether it is shown at first
 _OF_GROUP = (
     ("auroc", "paper", True),
@@ -72,25 +72,6 @@ class Row:
         return str(self.result.title)
 
 
-def ranked(run: Evaluation) -> list[MethodResult]:
-    """Return the methods by mean AUROC; those without one by AP_U, R_U and nOSE."""
-    splits = [*run.groups, *(Split(name, "all") for name in run.mixed)]
-
-    def mean(result: MethodResult, metric: str) -> float:
-        values = np.array([value_of(result, metric, split) for split in splits])
-        defined = values[~np.isnan(values)]
-        return float(defined.mean()) if len(defined) else -math.inf
-
-    def key(result: MethodResult) -> tuple[Any, ...]:
-        auroc = float(run.mean_auroc(result.title)[0])
-        others = [mean(result, metric) for metric in ("unknown_ap", "unknown_recall")]
-        error = mean(result, "normalized_open_set_error")
-        is_undefined = math.isnan(auroc)
-        return is_undefined, *(-v for v in (0.0 if is_undefined else auroc, *others)), error
-
-    return sorted(run.distinct_results, key=lambda result: (*key(result), str(result.title)))
-
-
 @dataclass(frozen=True, eq=False)
 class Runs:
     """One or several runs of detectors, and the rows of their table."""
@@ -99,7 +80,7 @@ class Runs:
 
     @cached_property
     def rows(self) -> list[Row]:
-        return [Row(run, result) for run in self.runs for result in ranked(run)]
+        return [Row(run, result) for run in self.runs for result in run.distinct_results]
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
@@ -112,7 +93,7 @@ class Runs:
     @cached_property
     def best(self) -> Row:
         """The first method of the run whose first method has the highest AUROC."""
-        firsts = [Row(run, ranked(run)[0]) for run in self.runs]
+        firsts = [Row(run, run.results[0]) for run in self.runs]
         return max(firsts, key=lambda row: np.nan_to_num(_mean_auroc(row), nan=-1.0))
 
     @property
@@ -157,12 +138,15 @@ def answer(runs: Runs) -> str:
         detected = _in_words(1 - missed.value, missed)
         named = _share(best.get("normalized_open_set_error", split))
         flagged = _share(best.get("unknown_recall", split))
-        flags = "flags" if best.result.method == "own-label" else f"{best.title} flags"
-        itself = " itself" if best.result.method == "own-label" else ""
+        is_own = best.result.method == OWN_LABEL
+        flags = f"flags {flagged} itself" if is_own else f"{best.title} flags {flagged}"
+        if OWN_LABEL in best.run.methods and not is_own:
+            own = Row(best.run, best.run.methods[OWN_LABEL]).get("unknown_recall", split)
+            flags += f", its own label {_share(own)}"
         kind = split.group if split.set is None else f"{split.group} images'"
         return (
             f"{start} {missed.support['objects']:,} {kind} unknown objects the detector detects "
-            f"{detected}, names {named} as a known class, and {flags} {flagged}{itself}."
+            f"{detected}, names {named} as a known class, and {flags}."
         )
     return f"{best.run.model_name} was run, but there is no unknown object to find in its sets."
 
@@ -723,9 +707,8 @@ def _cost_dots(data: polars.DataFrame) -> Any:
     import altair
 
     times = data["microseconds per box"]
-    low, high = (
-        round_(math.log10(v)) for round_, v in ((math.floor, times.min()), (math.ceil, times.max()))
-    )
+    bounds = np.log10(times.to_numpy())
+    low, high = math.floor(bounds.min()), math.ceil(bounds.max())
     scale = altair.Scale(type="log", domain=[10.0**low, 10.0**high])
     ticks = altair.Axis(values=[10.0**k for k in range(low, high + 1)])
     return (
