@@ -366,11 +366,11 @@ def _scatter(data: polars.DataFrame, x: str, y: str) -> Any:
     values = [value for name in _BOUNDS for value in data[name].to_list()]
     ends = [math.floor(min(values)), math.ceil(max(values))]
     scale = altair.Scale(domain=ends)
-    axes = {
+    axes: dict[str, Any] = {
         "x": altair.X("x:Q", title=x, scale=scale),
         "y": altair.Y("y:Q", title=y, scale=scale),
     }
-    bar = {"color": PALETTE["muted"], "opacity": 0.5}
+    bar: dict[str, Any] = {"color": PALETTE["muted"], "opacity": 0.5}
     base = altair.Chart(data).encode(**axes)
     line = altair.Chart(frame_of({"x": ends, "y": ends})).encode(**axes)
     return altair.layer(

@@ -25,6 +25,7 @@ from incognita.results.outcomes import (
     shares_by_confidence,
 )
 
+FEWEST = 3  # pairs behind a correlation
 N_THRESHOLDS = 41  # points of a curve over the confidence
 N_BINS = 30
 N_CLASSES = 24  # rows of a chart of classes; its data has all
@@ -287,7 +288,7 @@ class ObjectSections:
                 sentence=f"It cannot be said here: {str(error).split('. ')[0].rstrip('.')}.",
                 anchor="similarity",
             )
-        rows = [row for row in report.confusions if row.n_images >= 1]
+        rows = report.confusions
         data = frame_of(
             {
                 "unknown class": [row.name for row in rows],
@@ -297,11 +298,12 @@ class ObjectSections:
                 "objects": [row.n_images for row in rows],
             }
         )
-        rho = _rank_correlation(data["similarity"].to_numpy(), data["unknown score"].to_numpy())
-        finding = (
-            f"Rank correlation of similarity and unknown score: {rho:.2f} over "
-            f"{count(data.height, 'pair')} of classes"
-        )
+        corr = polars.corr("similarity", "unknown score", method="spearman")
+        rho = data.select(corr).item() if data.height >= FEWEST else None
+        of = f"over {count(data.height, 'pair')} of classes"
+        finding = f"Similarity and unknown score have no rank correlation {of}"
+        if rho is not None and not np.isnan(rho):
+            finding = f"Rank correlation of similarity and unknown score: {rho:.2f} {of}"
         return Section(
             question=question,
             sentence=f"Below zero, similar classes look less unknown. {' '.join(notes)}".strip(),
@@ -552,14 +554,6 @@ def _as_images(objects: polars.DataFrame, known: Sequence[str]) -> polars.DataFr
     )
 
 
-def _rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
-    from scipy.stats import spearmanr
-
-    if len(first) < 3 or not np.ptp(first) or not np.ptp(second):
-        return float("nan")
-    return float(spearmanr(first, second).statistic)
-
-
 def _histogram(boxes: polars.DataFrame, groups: Sequence[str]) -> polars.DataFrame:
     """Count boxes by their score in bins that all groups share, in percent of a group.
 
@@ -597,7 +591,10 @@ def _curves(data: polars.DataFrame, groups: tuple[str, ...], star: float) -> Any
     rule = base.mark_rule(color=PALETTE["muted"]).encode(x=altair.datum(star))
     facet = altair.Facet("group:N", title=None, sort=list(groups))
     n_columns = 2 if len(groups) in (2, 4) else min(3, len(groups))
-    size = {"width": 420 if len(groups) == 1 else 600 // n_columns - 60, "height": 170}
+    size: dict[str, Any] = {
+        "width": 420 if len(groups) == 1 else 600 // n_columns - 60,
+        "height": 170,
+    }
     return (lines + rule).properties(**size).facet(facet=facet, columns=n_columns)
 
 
@@ -670,7 +667,7 @@ def _confusion_chart(pairs: polars.DataFrame, by: str, title: str) -> Chart:
     )
     squares = base.mark_rect(color=PALETTE["near"]).encode(opacity=opacity)
     words = base.mark_text(fontSize=10).encode(text="objects:Q")
-    size = {"width": 24 * len(kept_columns), "height": 20 * len(kept_rows)}
+    size: dict[str, Any] = {"width": 24 * len(kept_columns), "height": 20 * len(kept_rows)}
     kind = "super-class" if by == "superclass" else "class"
     return Chart(
         title=title,

@@ -47,21 +47,19 @@ class Images:
 
     def load(self, name: str, image_id: str) -> np.ndarray | None:
         """Load an image as uint8 RGB; None where it cannot be."""
-        dataset = self.sets.get(name)
-        if dataset is None:
-            return self._failed(name, image_id)
-        if name not in self._places:
-            ids = (as_utf8(str(image)) for image in dataset.image_ids)
-            self._places[name] = {image: place for place, image in enumerate(ids)}
         try:
-            return dataset.load(self._places[name][image_id])
+            return self.sets[name].load(self._place(name, image_id))
         except MemoryError:
             raise
         except Exception:  # a file or a decoder may raise anything
-            return self._failed(name, image_id)
+            self.unreadable.add((name, image_id))
+            return None
 
-    def _failed(self, name: str, image_id: str) -> None:
-        self.unreadable.add((name, image_id))
+    def _place(self, name: str, image_id: str) -> int:
+        if name not in self._places:
+            ids = (as_utf8(str(image)) for image in self.sets[name].image_ids)
+            self._places[name] = {image: place for place, image in enumerate(ids)}
+        return self._places[name][image_id]
 
 
 def _load_sets(metadata: Any) -> dict[str, Dataset]:

@@ -252,12 +252,12 @@ def ablation(study: SelfAwareStudy) -> Section | None:
         x=altair.X("daq:Q", title="DAQ, %", scale=altair.Scale(domainMin=0)),
     )
     words = base.mark_text(align="left", dx=4).encode(text=altair.Text("daq:Q", format=".1f"))
-    spec = (base.mark_bar() + words).properties(width=240, height=26 * data.height)
+    spec = (base.mark_bar() + words).properties(width=220, height=26 * data.height)
     return Section(
         question="Which choice makes the difference?",
         sentence=(
-            f"Choices are added from top to bottom; the largest step, {gains[most]:+.1f} points, is "
-            f"that of the {names[most + 1].removeprefix('+ ')}."
+            f"Choices are added from top to bottom; the largest step, {gains[most]:+.1f} points, "
+            f"is that of the {names[most + 1].removeprefix('+ ')}."
         ),
         parts=(
             Chart(
@@ -268,7 +268,6 @@ def ablation(study: SelfAwareStudy) -> Section | None:
                 definition="DAQ: harmonic mean of BA, IDQ and IDQ on shifted images. The detector "
                 "as it is keeps boxes above 0.5 and accepts 95 % of the validation images.",
                 convention=f"{study.inputs.get('convention', 'paper')} (SAOD, table 7)",
-                is_wide=True,
             ),
         ),
         anchor="ablation",
@@ -333,9 +332,8 @@ def uncertainty(study: SelfAwareStudy) -> Section | None:
 
 
 def _mean_bin(data: polars.DataFrame) -> float:
-    n = data["n_images"].sum()
-    middle = (data["low"] + data["high"]) / 2
-    return float((middle * data["n_images"]).sum() / n) if n else 0.0
+    counts, low, high = (data[name].to_numpy() for name in ("n_images", "low", "high"))
+    return float(((low + high) / 2 * counts).sum() / max(1, counts.sum()))
 
 
 def _uncertainty_bars(data: polars.DataFrame, sets: Sequence[str]) -> Any:
@@ -390,7 +388,7 @@ def ranking(study: SelfAwareStudy) -> Section | None:
     more = f" Not measured here: {', '.join(left_out)}; the notes say why." if left_out else ""
     return Section(
         question="Which uncertainty separates unknown scenes best?",
-        sentence=f"Rows are uncertainties of boxes, columns how those of an image are joined.{more}",
+        sentence=f"Rows are uncertainties of boxes, columns how those of an image join.{more}",
         parts=(
             Chart(
                 title=f"{best[0]}, aggregated by {best[1]}: image AUROC {best[2]:.1f} %",
@@ -412,13 +410,14 @@ def _number_map(data: polars.DataFrame, x: str, y: str, value: str, columns: Seq
         x=altair.X(f"{x}:N", title=x, sort=list(columns), axis=altair.Axis(labelAngle=0)),
         y=altair.Y(f"{y}:N", title=None, sort=data[y].unique(maintain_order=True).to_list()),
     )
-    low, high = data[value].min(), data[value].max()
+    numbers = data[value].to_list()
+    low, high = min(numbers), max(numbers)
     opacity = altair.Opacity(
         f"{value}:Q", legend=None, scale=altair.Scale(domain=[low, high], range=[0.05, 0.55])
     )
     squares = base.mark_rect(color=PALETTE["known"]).encode(opacity=opacity)
     words = base.mark_text().encode(text=altair.Text(f"{value}:Q", format=".1f"))
-    size = {"width": 52 * len(columns), "height": 24 * data[y].n_unique()}
+    size: dict[str, Any] = {"width": 52 * len(columns), "height": 24 * data[y].n_unique()}
     return (squares + words).properties(**size)
 
 
@@ -547,9 +546,10 @@ def _part_bars(data: polars.DataFrame) -> Any:
             yOffset=altair.YOffset("detector:N", sort=moments),
             color=altair.Color("detector:N", title=None, scale=colors),
         )
-        .properties(width=300, height=96)
+        .properties(width=280, height=96)
     )
-    return bars.facet(altair.Row("images:N", title=None, header=altair.Header(labelAngle=0)))
+    header = altair.Header(labelAngle=0, labelAlign="left")
+    return bars.facet(row=altair.Row("images:N", title=None, header=header))
 
 
 def severity(report: SelfAwareReport) -> Section | None:
