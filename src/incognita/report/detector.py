@@ -378,7 +378,7 @@ def _scatter(data: polars.DataFrame, x: str, y: str) -> Any:
         base.mark_rule(**bar).encode(y=altair.Y("y low:Q", scale=scale, title=y), y2="y high:Q"),
         base.mark_rule(**bar).encode(x=altair.X("x low:Q", scale=scale, title=x), x2="x high:Q"),
         base.mark_point(color=PALETTE["ink"], opacity=1),
-        altair.Chart(_apart(data, ends[1] - ends[0]))
+        altair.Chart(_apart(data, float(ends[1] - ends[0])))
         .mark_text(align="left", dx=6, dy=-5, fontSize=10)
         .encode(**axes, text="method:N"),
     )

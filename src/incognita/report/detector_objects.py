@@ -155,7 +155,8 @@ class ObjectSections:
                     "IoU of 0.5. Misnamed: not found as unknown, and a box of a known class "
                     "overlaps it. Not found as unknown (missed): both, and objects whose boxes "
                     "belong to a neighbor.",
-                    convention="paper (FMIYC, appendix C); one threshold for all classes",
+                    convention="paper (FMIYC, appendix C); one threshold for all classes, the "
+                    "objects of all sets of a group together",
                     is_wide=True,
                 ),
             ),

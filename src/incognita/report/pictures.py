@@ -3,7 +3,7 @@
 Images come from the data sets of a run made in this process, or from its benchmark, loaded again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import zip_longest
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from incognita.benchmarks.load import load_benchmark, test_sets
+from incognita.benchmarks.load import list_benchmarks, load_benchmark, test_sets
 from incognita.containers.dataset import Dataset
 from incognita.errors import IncognitaError, MissingDataError
 from incognita.evaluation.gallery import DrawnBox, draw_boxes
@@ -62,17 +62,24 @@ class Images:
         return self._places[name][image_id]
 
 
-def _load_sets(metadata: Any) -> dict[str, Dataset]:
-    """Load the data sets of a finished run by the name of its benchmark."""
+def _load_sets(metadata: Mapping[str, Any]) -> dict[str, Dataset]:
+    """Load the data sets of a finished run by the name of its benchmark.
+
+    Only benchmarks that can be listed are loaded: the record of a run may come from a stranger, and
+    must not choose which files are read.
+    """
     name = str(metadata.get("benchmark", ""))
+    if name not in list_benchmarks():
+        raise MissingDataError(
+            f"The images of {name or 'this run'} are not here: it is no benchmark of this "
+            f"installation. Write the page where the run is made, with save_html."
+        )
     try:
         benchmark = load_benchmark(
             name, limit=metadata.get("limit"), seed=int(metadata.get("seed", 0))
         )
     except IncognitaError as error:
-        raise MissingDataError(
-            f"The images of {name or 'this run'} are not here: {error}"
-        ) from None
+        raise MissingDataError(f"The images of {name} are not here: {error}") from None
     written = metadata.get("definition_hash")
     if written not in (None, benchmark.metadata.get("definition_hash")):
         raise MissingDataError(

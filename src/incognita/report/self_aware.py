@@ -590,7 +590,7 @@ def unknown_sets(report: SelfAwareReport) -> Section | None:
         "is chance.",
         parts=(
             _dots_chart(
-                finding[:1].upper() + finding[1:], rows, "image AUROC, %", "auroc", least=50
+                finding[:1].upper() + finding[1:], rows, "image AUROC, %", "auroc", least=50.0
             ),
         ),
         anchor="unknown-sets",
@@ -598,7 +598,7 @@ def unknown_sets(report: SelfAwareReport) -> Section | None:
 
 
 def _dots_chart(
-    title: str, rows: Sequence[tuple[str, Result]], axis: str, metric: str, *, least: float = 0
+    title: str, rows: Sequence[tuple[str, Result]], axis: str, metric: str, *, least: float = 0.0
 ) -> Chart:
     import altair
 
