@@ -93,7 +93,7 @@ def test_images_come_from_the_run_or_its_benchmark():
 
 
 def test_images_that_cannot_be_found_have_a_reason():
-    with pytest.raises(MissingDataError, match="images of mine are not here: it is no benchmark"):
+    with pytest.raises(MissingDataError, match="images of mine are not here: only benchmarks"):
         Images.of(evaluation(benchmark="mine"))
     with pytest.raises(MissingDataError, match="its definition has changed"):
         Images.of(evaluation(benchmark="terra/detection", limit=2, definition_hash="0"))
@@ -104,5 +104,5 @@ def test_a_name_that_is_a_path_loads_no_file(tmp_path):
     dataset = ArrayDataset("one", ("../../secret",), np.zeros((1, 4, 4, 3), np.uint8))
     images = Images({"one": replace(dataset)})
     assert images.load("one", "../../secret").shape == (4, 4, 3)
-    with pytest.raises(MissingDataError, match="no benchmark of this installation"):
+    with pytest.raises(MissingDataError, match="only benchmarks that ship"):
         Images.of(evaluation(benchmark=str(tmp_path / "mine.toml")))

@@ -71,8 +71,8 @@ def _load_sets(metadata: Mapping[str, Any]) -> dict[str, Dataset]:
     name = str(metadata.get("benchmark", ""))
     if name not in list_benchmarks():
         raise MissingDataError(
-            f"The images of {name or 'this run'} are not here: it is no benchmark of this "
-            f"installation. Write the page where the run is made, with save_html."
+            f"The images of {name or 'this run'} are not here: only benchmarks that ship with the "
+            f"package are loaded again. Write the page where the run is made, with save_html."
         )
     try:
         benchmark = load_benchmark(
