@@ -48,6 +48,7 @@ SINGLE_IMPORTER = {
     "incognita.cli.data",
     "incognita.cli.demo",
     "incognita.cli.list",
+    "incognita.cli.report",
     "incognita.cli.results",
     "incognita.cli.selfaware",
     "incognita.cli.store",
@@ -77,7 +78,7 @@ SINGLE_IMPORTER = {
     "incognita.metrics.self_awareness",
     "incognita.models.from_torchvision.families",
     "incognita.models.from_transformers.detectors",
-    "incognita.report.page",
+    "incognita.report.mistakes",
     "incognita.semantics.class_names",
     "incognita.semantics.similarity",
 }

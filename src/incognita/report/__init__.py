@@ -13,14 +13,19 @@ from typing import Any, Protocol
 
 from incognita._version import __version__
 from incognita.errors import InvalidDataError
+from incognita.files import load_json
 from incognita.report.charts import NO_VALUE
 from incognita.report.page import Cell, Page, PageColumn, PageTable, render
+from incognita.results.certificate import Certificate
 from incognita.results.export import Report, save_text
 
-__all__ = ["BUILDERS", "frame_of", "html_of", "page_of", "save_html"]
+__all__ = ["BUILDERS", "frame_of", "html_of", "load_reports", "page_of", "save_html"]
 
 # The module with the function `build_page`, by the kind of report; see `kind_of`.
-BUILDERS: dict[str, str] = {}
+BUILDERS: dict[str, str] = {
+    "Evaluation image": "incognita.report.classifier",
+    "Certificate": "incognita.report.certificate",
+}
 N_RECORDS = 2000  # rows of a table of all numbers
 
 
@@ -29,6 +34,16 @@ class PageBuilder(Protocol):
 
     def __call__(self, reports: Sequence[Any], *, is_brief: bool) -> Page:
         """Return the page of one or several reports; a brief one has no sections."""
+
+
+def load_reports(path: Path) -> list[Report]:
+    """Load what a path holds: a certificate, or the finished runs of a folder, newest first."""
+    if path.is_file() and path.suffix == ".json":
+        record = load_json(path)
+        if isinstance(record, dict) and {"results", "claims", "thresholds"} <= set(record):
+            return [Certificate.from_json(record)]
+    finished_runs = import_module("incognita.evaluation.finished_runs")
+    return [finished_runs.load_run(run) for run in finished_runs.find_runs(path)]
 
 
 def kind_of(report: Report) -> str:
