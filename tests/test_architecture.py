@@ -82,6 +82,7 @@ SINGLE_IMPORTER = {
     "incognita.metrics.self_awareness",
     "incognita.models.from_torchvision.families",
     "incognita.models.from_transformers.detectors",
+    "incognita.report",
     "incognita.report.mistakes",
     "incognita.semantics.class_names",
     "incognita.semantics.similarity",

@@ -396,7 +396,7 @@ def _bipartite(
 # --- the worst images
 
 
-class Case(NamedTuple):
+class WorstImage(NamedTuple):
     """An image of a gallery: its set, its place there, and its score."""
 
     scored: ScoredSet
@@ -439,7 +439,7 @@ def _datasets(run: Evaluation) -> dict[str, Dataset]:
     return {name: dataset for _, name, dataset in test_sets(benchmark)}
 
 
-def worst_cases(run: Evaluation, title: str) -> Iterator[tuple[str, str, list[Case]]]:
+def worst_cases(run: Evaluation, title: str) -> Iterator[tuple[str, str, list[WorstImage]]]:
     """Yield each kind of failure: its title, what it is, and its worst images."""
     groups = dict.fromkeys(scored.group for scored in run.sets if scored.is_unknown)
     for group in groups:
@@ -462,21 +462,21 @@ def _ranked(
     is_wanted: np.ndarray | None = None,
     *,
     highest: bool = False,
-) -> list[Case]:
+) -> list[WorstImage]:
     scores = run.scores[title][scored.name]
     rows = np.arange(len(scored)) if is_wanted is None else np.flatnonzero(is_wanted)
     order = np.argsort(-scores[rows] if highest else scores[rows], kind="stable")[:N_PICTURES]
-    return [Case(scored, int(k), float(scores[k])) for k in rows[order]]
+    return [WorstImage(scored, int(k), float(scores[k])) for k in rows[order]]
 
 
-def _in_turn(ranked: Sequence[Sequence[Case]]) -> list[Case]:
+def _in_turn(ranked: Sequence[Sequence[WorstImage]]) -> list[WorstImage]:
     """Return the first of every set, then the second …, as many as a gallery shows."""
     turns = (sets[k] for k in range(N_PICTURES) for sets in ranked if k < len(sets))
     return [case for case, _ in zip(turns, range(N_PICTURES), strict=False)]
 
 
 def _pictures(
-    cases: Sequence[Case],
+    cases: Sequence[WorstImage],
     datasets: Mapping[str, Dataset],
     below: np.ndarray,
     names: Sequence[str],
@@ -504,7 +504,7 @@ def _pictures(
         )
 
 
-def _true_name(case: Case, names: Sequence[str]) -> str:
+def _true_name(case: WorstImage, names: Sequence[str]) -> str:
     scored = case.scored
     if scored.source_classes is not None:
         return str(scored.source_classes[case.place])
