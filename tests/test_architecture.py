@@ -84,6 +84,9 @@ SINGLE_IMPORTER = {
     "incognita.models.from_transformers.detectors",
     "incognita.report",
     "incognita.report.mistakes",
+    "incognita.report.page",
+    "incognita.report.detector_objects",
+    "incognita.results.outcomes",
     "incognita.semantics.class_names",
     "incognita.semantics.similarity",
 }

@@ -25,6 +25,9 @@ __all__ = ["BUILDERS", "frame_of", "html_of", "load_reports", "page_of", "save_h
 BUILDERS: dict[str, str] = {
     "Evaluation image": "incognita.report.classifier",
     "Certificate": "incognita.report.certificate",
+    "Evaluation box": "incognita.report.detector",
+    "SelfAwareReport": "incognita.report.self_aware",
+    "SelfAwareStudy": "incognita.report.self_aware",
 }
 N_RECORDS = 2000  # rows of a table of all numbers
 
