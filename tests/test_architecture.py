@@ -47,6 +47,7 @@ SINGLE_IMPORTER = {
     "incognita.cli.corrupt",
     "incognita.cli.data",
     "incognita.cli.demo",
+    "incognita.cli.leaderboard",
     "incognita.cli.list",
     "incognita.cli.results",
     "incognita.cli.selfaware",
@@ -78,6 +79,7 @@ SINGLE_IMPORTER = {
     "incognita.models.from_torchvision.families",
     "incognita.models.from_transformers.detectors",
     "incognita.report.page",
+    "incognita.report.leaderboard_site",
     "incognita.semantics.class_names",
     "incognita.semantics.similarity",
 }

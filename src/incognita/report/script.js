@@ -63,22 +63,38 @@
     });
   };
 
-  const filterBox = (table) => {
+  // a list of the texts of a column, where there are several
+  const choiceOf = (table, head, index) => {
+    const texts = [...new Set([...table.tBodies[0].rows].map((row) => textOf(row.cells[index])))].sort();
+    if (texts.length < 2) return null;
+    const list = make("select", {}, make("option", { value: "", textContent: "any" }));
+    list.append(...texts.map((text) => make("option", { value: `=${text}`, textContent: text })));
+    list.dataset.column = index;
+    return make("label", { className: "choice" }, `${head.querySelector(".label").textContent} `, list);
+  };
+
+  const filters = (table) => {
     const box = make("input", { type: "search", placeholder: "Filter rows" });
     box.setAttribute("aria-label", "Filter rows");
     const shown = make("span", { className: "shown" });
     shown.setAttribute("role", "status");
-    box.addEventListener("input", () => {
+    const heads = [...table.tHead.rows[0].cells];
+    const labels = heads.map((head, index) => ("choice" in head.dataset ? choiceOf(table, head, index) : null));
+    const lists = labels.filter(Boolean).map((label) => label.querySelector("select"));
+    const apply = () => {
       const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const chosen = lists.filter((list) => list.value);
       let n = 0;
       for (const row of table.tBodies[0].rows) {
-        const text = row.textContent.toLowerCase();
-        row.hidden = !words.every((word) => text.includes(word));
+        const text = words.length ? row.textContent.toLowerCase() : "";
+        const isChosen = chosen.every((list) => `=${textOf(row.cells[list.dataset.column])}` === list.value);
+        row.hidden = !isChosen || !words.every((word) => text.includes(word));
         n += !row.hidden;
       }
-      shown.textContent = words.length ? `${n} of ${table.tBodies[0].rows.length} rows` : "";
-    });
-    return [box, shown];
+      shown.textContent = words.length || chosen.length ? `${n} of ${table.tBodies[0].rows.length} rows` : "";
+    };
+    for (const control of [box, ...lists]) control.addEventListener("input", apply);
+    return [box, ...labels.filter(Boolean), shown];
   };
 
   const showColumn = (table, index, isShown) => {
@@ -110,7 +126,7 @@
   for (const part of document.querySelectorAll("div.table")) {
     const table = part.querySelector("table");
     const tools = make("div", { className: "tools" });
-    if (table.tBodies[0].rows.length > 5) tools.append(...filterBox(table));
+    if (table.tBodies[0].rows.length > 5) tools.append(...filters(table));
     if (table.tHead.rows[0].cells.length > 4) tools.append(columnChooser(table));
     const button = make("button", { type: "button", className: "tool" }, "CSV");
     button.setAttribute("aria-label", "Download this table as CSV");
