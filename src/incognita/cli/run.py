@@ -89,6 +89,22 @@ Name = Annotated[
     str | None,
     typer.Option(help="What the model is called in tables and results; changes no number."),
 ]
+Training = Annotated[
+    str | None, typer.Option(help="How the model was trained, such as logitnorm; part of a result.")
+]
+TrainingSeed = Annotated[
+    int | None,
+    typer.Option(min=0, help="Seed of that training; tables average results over such seeds."),
+]
+Disclose = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--disclose",
+        "--disclosure",
+        help='What data is behind the model: "external-supervision=CLIP pre-training", '
+        '"outlier-data=none", also unknown-labels, tuning-data, calibration-data; repeat it.',
+    ),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed for bootstrap and --limit.")]
 Resamples = Annotated[
     int, typer.Option(min=0, max=10_000, help="Bootstrap replicates; 0 for no intervals.")
@@ -185,6 +201,9 @@ def run_command(
     out: Out = Path("runs"),
     store: Store = None,
     name: Name = None,
+    training: Training = None,
+    training_seed: TrainingSeed = None,
+    disclose: Disclose = None,
     wide: Wide = False,
     as_json: AsJson = False,
     log: LogFile = None,
@@ -222,9 +241,12 @@ def run_command(
     definition = find_definition(benchmark, allow_outside=allow_outside).definition
     if definition.protocol == "self-aware":
         _refuse_methods(methods != "all", preprocess, embed, search, unknown_threshold)
+        _refuse_training(training, training_seed, disclose)
         shared |= {"name": name}
         _run_self_aware(model or None, benchmark, out, log, as_json=as_json, options=shared)
         return
+    from incognita.results.disclosure import parse_statements
+
     # what a network or a method prints must not end up in the JSON
     progress = progress_on_stderr(resumes=True, log=log)
     with redirect_stdout(sys.stderr), progress as (on_step, on_progress):
@@ -236,6 +258,9 @@ def run_command(
             embed=embed,
             search=search,
             name=name,
+            training=training,
+            training_seed=training_seed,
+            disclosure=parse_statements(disclose or ()),
             out=out / "results",
             on_progress=on_progress,
             on_step=on_step,
@@ -253,6 +278,16 @@ def _refuse_methods(*given: object) -> None:
         raise InvalidDataError(
             "Expected no --methods, --preprocess, --embed, --search or --unknown-threshold: this "
             "benchmark makes a detector self-aware and ranks no methods. Leave them out."
+        )
+
+
+def _refuse_training(*given: object) -> None:
+    from incognita.errors import InvalidDataError
+
+    if any(value is not None for value in given):
+        raise InvalidDataError(
+            "Expected no --training, --training-seed or --disclose: the report of a self-aware "
+            "detector does not hold them yet. Leave them out."
         )
 
 

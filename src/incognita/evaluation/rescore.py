@@ -30,7 +30,6 @@ from incognita.formats.recorded_outputs import Arrays, load_arrays
 from incognita.methods.method import Method
 from incognita.methods.parse import parse_method
 from incognita.results.evaluation import Evaluation
-from incognita.results.method_result import MethodResult
 from incognita.results.store import ResultStore
 
 _AGAIN = "run the benchmark again with the model"
@@ -90,7 +89,7 @@ def rescore(
     selected = select_methods(methods, replace(task.capabilities(), unstored=stored.missing_for))
     if isinstance(task, DetectorTask):
         selected = task.fit_per_head(selected)
-    options = Options(False, facts["limit"], facts["seed"], facts["resamples"])
+    options = Options.from_identity(facts)
     results = ResultStore(path.parents[2])
     plan = EvaluationPlan(stored.benchmark, selected, options, log, results, facts.get("name"))
     evaluation = Evaluator(plan, task).run(on_step)
@@ -104,24 +103,24 @@ def recompute(
     titles: Sequence[str],
     *,
     store: str | Path | None = None,
-) -> dict[str, MethodResult]:
+) -> Evaluation | None:
     """Score methods of a finished run again from its stored outputs; nothing is written.
 
-    Methods that were searched, or are not part of incognita, are left out.
+    Methods that were searched, or are not part of incognita, are left out; None without others.
     """
     root = run.parents[3] / "outputs" if store is None else Path(store)
     stored = StoredRun.load(run, record, OutputStore(root))
     known = [title for title in titles if _is_ours(title)]
     if not known:
-        return {}
+        return None
     log = ExtractionLog(stored.settings, stored.store)
     task, facts = stored.task(log), stored.facts
     selected = select_methods(known, task.capabilities())
     if isinstance(task, DetectorTask):
         selected = task.fit_per_head(selected)
-    options = Options(False, facts["limit"], facts["seed"], facts["resamples"])
+    options = Options.from_identity(facts)
     plan = EvaluationPlan(stored.benchmark, selected, options, log)
-    return {str(k): r for k, r in Evaluator(plan, task).run().methods.items()}
+    return Evaluator(plan, task).run()
 
 
 def _is_ours(title: str) -> bool:

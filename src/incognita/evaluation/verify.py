@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from incognita.errors import IncognitaError
 from incognita.evaluation.classifier_metrics import as_results, measure_methods
-from incognita.evaluation.finished_runs import find_runs, load_record
+from incognita.evaluation.finished_runs import find_runs, load_objects, load_record
 from incognita.files import load_json
 from incognita.results.export import WIDTH, Report
 from incognita.results.method_result import MethodResult
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import polars
     from rich.console import RenderableType
 
+OBJECTS_TITLE = "(objects)"  # in the place of a method
 _TOLERANCE = 1e-9  # of a number that is computed again, relative
 
 
@@ -249,10 +250,13 @@ def _verify_boxes(
     from incognita.evaluation.rescore import recompute
 
     try:
-        again = recompute(run, record, list(loaded), store=store)
+        evaluation = recompute(run, record, list(loaded), store=store)
     except IncognitaError as error:
-        return [_not_recomputed(stored, str(error)) for stored in loaded.values()]
-    done = []
+        objects = _verify_objects(run, record, None, str(error))
+        return objects + [_not_recomputed(stored, str(error)) for stored in loaded.values()]
+    again = {} if evaluation is None else {str(k): r for k, r in evaluation.methods.items()}
+    found = None if evaluation is None else evaluation.objects
+    done = _verify_objects(run, record, found, "none of its methods was run again")
     for title, stored in loaded.items():
         if title in again:
             done.append(_judged(stored, _differences(stored.result.results, again[title].results)))
@@ -266,6 +270,24 @@ def _not_recomputed(stored: _Stored, reason: str) -> Verification:
     result = stored.result
     status = Status.NOT_RECOMPUTED
     return Verification(str(stored.path), str(result.title), status, (reason,), result)
+
+
+def _verify_objects(
+    run: Path, record: Mapping[str, Any], again: "polars.DataFrame | None", why_not: str
+) -> list[Verification]:
+    """Compare the stored objects of a run with those that its outputs and its truth give."""
+    try:
+        stored = load_objects(run, record)
+    except IncognitaError as error:
+        return [Verification(str(run), OBJECTS_TITLE, Status.WRONG, (str(error),))]
+    if stored is None:
+        return []  # an earlier version wrote the run
+    if again is None:
+        return [Verification(str(run), OBJECTS_TITLE, Status.NOT_RECOMPUTED, (why_not,))]
+    if stored.equals(again):
+        return [Verification(str(run), OBJECTS_TITLE, Status.VERIFIED)]
+    reason = "the stored objects are not those that the outputs give"
+    return [Verification(str(run), OBJECTS_TITLE, Status.WRONG, (reason,))]
 
 
 def _judged(stored: _Stored, problems: list[str]) -> Verification:

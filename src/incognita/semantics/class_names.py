@@ -24,6 +24,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from incognita.containers.classes import plain
 from incognita.errors import InvalidDataError, UnknownNameError, count, unknown_name
 from incognita.formats.toml_files import load_toml
 from incognita.semantics.wordnet import load_wordnet
@@ -389,7 +390,7 @@ def _clean(name: str) -> str:
 
 def _key(name: str) -> str:
     """Return what is left of a name when its spelling does not matter."""
-    return re.sub(r"[\s_/-]+", "_", _clean(name)).strip("_")
+    return plain(_clean(name))
 
 
 def _cells(row: ClassSynset) -> tuple[str, ...]:
