@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from html.parser import HTMLParser
 from http.client import HTTPConnection
+from pathlib import Path
 
 import numpy as np
 import polars
@@ -229,6 +230,14 @@ def test_trainings_that_differ_in_their_seed_are_one_row(tmp_path):
     assert row.mean_auroc.value == pytest.approx(statistics.fmean(means), abs=1e-12)
     assert row.mean_auroc.deviation == pytest.approx(statistics.stdev(means), abs=1e-12)
     assert "std" in site(tmp_path)[PAGE]
+
+
+def test_one_seed_with_two_weights_is_refused(tmp_path):
+    for weights in ("aa", "bb"):
+        simulate(tmp_path / weights, {"knn": 1.0}, weights=weights * 8, training_seed=3)
+    found = collect([tmp_path])
+    assert len(found.entries) == 1
+    assert "states the training seed 3, too" in found.refused[0].reasons[0]
 
 
 def test_weights_tell_models_apart_where_no_seed_is_stated(tmp_path):
@@ -593,7 +602,11 @@ def get(address, path, *, method="GET", host=None):
     headers = {"Host": host or f"{address[0]}:{address[1]}"}
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()
-    return answer.status, answer.read(), dict(answer.getheaders())
+    return (
+        answer.status,
+        answer.read(),
+        {name.title(): value for name, value in answer.getheaders()},
+    )
 
 
 def test_files_are_served_on_loopback_with_safe_headers(served):

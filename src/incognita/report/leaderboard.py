@@ -32,13 +32,12 @@ from incognita.metrics.measure import (
 from incognita.results.analysis import WITHOUT_AUROC
 from incognita.results.disclosure import disclosure_of
 from incognita.results.method_result import MethodResult, identity_hash
+from incognita.results.query import without_training_seed
 from incognita.results.result import Result, Split
 from incognita.shapes import Bool, Float64
 
 CERTAIN = 0.975  # the share of paired replicates in which a row that is told apart is better
 _NOT_UNKNOWN = (KNOWN, SHIFTED, ACCEPTED, MIXED)
-# what differs between two trainings that only their seed tells apart
-_OF_THE_SEED = ("training_seed", "weights", "weights_hash", "networks")
 OnStep = Callable[[str], None]
 
 
@@ -182,7 +181,7 @@ def _checked(run: Path, store: str | Path | None, *, recomputes: bool) -> list[E
         verified = verify_run(run, store=store, recomputes=recomputes)
         if reasons := _wrong_results(verified) or _mismatches(record, verified):
             return Refusal(str(run), tuple(reasons))
-        return [_entry(run, record, verification) for verification in verified]
+        return [_entry(run, record, v, v.result) for v in verified if v.result is not None]
     except IncognitaError as error:
         return Refusal(str(run), (str(error),))
     except (Exception, PanicException) as error:
@@ -233,7 +232,8 @@ def _mismatches(record: Mapping[str, Any], verified: Iterable[Verification]) -> 
     facts = record["metadata"]
     reasons = []
     for verification in verified:
-        assert verification.result is not None
+        if verification.result is None:  # of the run, not of a method
+            continue
         identity = verification.result.identity
         for key in ("benchmark", "version", "model", "weights", "data", "classes"):
             if identity.get(key) != facts.get(key):
@@ -244,10 +244,11 @@ def _mismatches(record: Mapping[str, Any], verified: Iterable[Verification]) -> 
     return reasons
 
 
-def _entry(run: Path, record: Mapping[str, Any], verification: Verification) -> Entry:
-    assert verification.result is not None
+def _entry(
+    run: Path, record: Mapping[str, Any], verification: Verification, result: MethodResult
+) -> Entry:
     return Entry(
-        verification.result,
+        result,
         run,
         record,
         verification.status is Status.VERIFIED,
@@ -264,6 +265,7 @@ class _Taken:
     definitions: dict[tuple[str, int], tuple[str, Path]] = field(default_factory=dict)
     refused: list[Refusal] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    seeds: dict[tuple[str, Any], Entry] = field(default_factory=dict)
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Add the entries of one run, or refuse the run."""
@@ -279,6 +281,7 @@ class _Taken:
                 f"and counted once"
             )
         self.entries |= {_key(e): e for e in entries if _key(e) not in self.entries}
+        self.seeds |= {(_row_hash(e), e.identity.get("training_seed")): e for e in entries}
 
     def _other_definition(self, entry: Entry) -> list[str]:
         """Refuse a definition that differs from the first one of the same name and version."""
@@ -301,6 +304,13 @@ class _Taken:
             if before is not None and before.result.results != entry.result.results:
                 reasons.append(
                     f"{entry.result.title}: {before.run} has other numbers for the same result."
+                )
+            seed = entry.identity.get("training_seed")
+            same = self.seeds.get((_row_hash(entry), seed)) if seed is not None else None
+            if same is not None and _key(same) != _key(entry):
+                reasons.append(
+                    f"{entry.result.title}: {same.run} states the training seed {seed}, too, but "
+                    f"has other weights. Give every training its own seed."
                 )
         return reasons
 
@@ -338,7 +348,7 @@ class Row:
     @cached_property
     def id(self) -> str:
         """A name for links that stays the same when the leaderboard is built again."""
-        return identity_hash(_without_seed(self.first.identity))
+        return _row_hash(self.first)
 
     @property
     def title(self) -> str:
@@ -359,7 +369,7 @@ class Row:
     def disclosure(self) -> dict[str, str]:
         """What the results disclose; where trainings differ, all of it."""
         found = [disclosure_of(entry.result.provenance) for entry in self.entries]
-        return {k: "; ".join(dict.fromkeys(each[k] for each in found)) for k in found[0]}
+        return {k: "; ".join(dict.fromkeys(stated[k] for stated in found)) for k in found[0]}
 
     @cached_property
     def _numbers(self) -> list[dict[tuple[str, str, str], Result]]:
@@ -416,10 +426,11 @@ class Row:
         return _deviation(means)
 
 
-def _without_seed(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the identity, without what trainings differ in if a training seed is stated."""
-    left_out = _OF_THE_SEED if identity.get("training_seed") is not None else ()
-    return {key: value for key, value in identity.items() if key not in left_out}
+def _row_hash(entry: Entry) -> str:
+    """Return eight digits that results share if only the training seed tells them apart."""
+    identity = entry.identity
+    has_seed = identity.get("training_seed") is not None
+    return identity_hash(without_training_seed(identity) if has_seed else identity)
 
 
 def _deviation(values: Sequence[float]) -> float:
@@ -493,12 +504,12 @@ def _title(entries: Sequence[Entry]) -> str:
 
 
 def _boards(entries: Iterable[Entry]) -> list[Board]:
-    rows: dict[tuple[str, str], list[Entry]] = {}
+    rows: dict[tuple[str, str, str], list[Entry]] = {}
     for entry in entries:
-        key = entry.test_data, identity_hash(_without_seed(entry.identity))
+        key = entry.test_data, _row_hash(entry), entry.model
         rows.setdefault(key, []).append(entry)
     tables: dict[tuple[bool, str], list[Row]] = {}
-    for (data, _), found in rows.items():
+    for (data, _, _), found in rows.items():
         found.sort(key=lambda e: (str(e.identity.get("training_seed")), _key(e)))
         row = Row(tuple(found))
         tables.setdefault((math.isnan(row.mean_auroc.value), data), []).append(row)

@@ -34,6 +34,7 @@ from incognita.report.leaderboard import (
 )
 from incognita.report.page import Cell, Page, PageColumn, PageTable, Section, render, slug
 from incognita.results.disclosure import FIELDS
+from incognita.results.method_result import Cost
 from incognita.results.result import FULL_SPECTRUM, Split
 
 FORMAT = "incognita.leaderboard.1"
@@ -62,10 +63,10 @@ def file_slug(name: str) -> str:
     that look like one of them.
 
     >>> file_slug("knn"), file_slug("../knn"), file_slug("KNN")
-    ('knn', 'knn-6fdb8e0e1a', 'knn-89eee7ba11')
+    ('knn', 'knn-9b1ae2dde6', 'knn-30ef771650')
     """
     plain = slug(name)[:_LONGEST_NAME].strip("-")
-    if plain == name and not re.search(r"-[0-9a-f]{10}$", name):
+    if plain and plain == name and not re.search(r"-[0-9a-f]{10}$", name):
         return plain
     digest = sha256(name.encode(errors="surrogatepass")).hexdigest()[:10]
     return f"{plain}-{digest}".lstrip("-")
@@ -248,7 +249,7 @@ class Site:
             ),
             footer=_FOOTER,
         )
-        return _render(page, "", crumbs=())
+        return _render(page, "")
 
     def _benchmark_page(self, benchmark: BenchmarkBoards, reports: Mapping[str, str]) -> str:
         tables = [
@@ -279,7 +280,7 @@ class Site:
             footer=_FOOTER,
         )
         links = [(f"{base}.csv", "CSV"), (f"{base}.json", "JSON")]
-        return _render(page, "../", crumbs=(), links=links)
+        return _render(page, "../", links=links)
 
 
 class Place(NamedTuple):
@@ -433,7 +434,7 @@ def _facts(benchmark: BenchmarkBoards) -> tuple[tuple[str, str], ...]:
 
 
 def _board_question(board: Board) -> str:
-    """Say what sets a table apart from the others of a page."""
+    """Return what sets a table apart from the others of a page."""
     first = board.rows[0].first
     limit = first.identity.get("limit")
     images = "all images" if limit is None else f"at most {limit} images per set"
@@ -458,7 +459,7 @@ def _rules(benchmark: BenchmarkBoards) -> str:
     return rule + (paired if board.by == ("auroc",) else "")
 
 
-_COST = {
+_COST: dict[str, tuple[str, Callable[[Cost], float]]] = {
     "passes": ("forward + backward passes per image", lambda cost: cost.forwards + cost.backwards),
     "µs per row": ("processor time of scoring, without the network",
                    lambda cost: cost.microseconds_per_sample),
@@ -624,7 +625,7 @@ def _method_page(name: str, places: Sequence[Place]) -> str:
         footer=_FOOTER,
     )
     texts = [(part, found[1:] if k == 0 else found) for k, (part, found) in enumerate(docs.items())]
-    return _render(page, "../", crumbs=(), parts_of_text=texts)
+    return _render(page, "../", parts_of_text=texts)
 
 
 def _model_page(places: Sequence[Place]) -> str:
@@ -650,7 +651,7 @@ def _model_page(places: Sequence[Place]) -> str:
         ),
         footer=_FOOTER,
     )
-    return _render(page, "../", crumbs=())
+    return _render(page, "../")
 
 
 def _places_table(places: Sequence[Place], other: str) -> PageTable:
