@@ -10,7 +10,7 @@ import typer
 
 from incognita.cli._log import LogFile, log_report
 from incognita.cli._options_file import OptionsFile
-from incognita.cli._terminal import IN_PART, progress_on_stderr
+from incognita.cli._terminal import IN_PART, note, progress_on_stderr
 from incognita.models import library_examples
 from incognita.registry import need
 
@@ -264,7 +264,7 @@ def run_command(
             out=out / "results",
             on_progress=on_progress,
             on_step=on_step,
-            on_note=lambda note: sys.stderr.write(f"note: {note}\n"),
+            on_note=note,
             **shared,
         )
     log_report(log, evaluation)
@@ -400,9 +400,9 @@ def show_command(
 
     newest, *others = find_runs(run)
     for other in others[:N_OTHERS]:
-        sys.stderr.write(f"another run: {other}\n")
+        note(f"another run: {other}")
     if len(others) > N_OTHERS:
-        sys.stderr.write(f"and {len(others) - N_OTHERS} more below {run}\n")
+        note(f"{len(others) - N_OTHERS} more runs below {run}")
     if methods is not None:
         _rescore(newest, methods, store)
     finish(load_run(newest), newest.parents[3], as_json=as_json, wide=wide)

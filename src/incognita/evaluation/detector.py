@@ -518,6 +518,7 @@ class DetectorTask:
                 "tau": _describe_score(tau) | chosen_on,
                 "tau of fmiyc": _describe_score(thresholded.gaussian) | chosen_on,
             },
+            values=measures,
         )
 
     def notes(self, fitted: FittedMethod, options: Options) -> list[str]:

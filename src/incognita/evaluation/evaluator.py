@@ -32,9 +32,10 @@ from incognita.evaluation.fit_and_score import (
 )
 from incognita.evaluation.select_methods import SelectedMethods
 from incognita.extraction.settings import Settings
-from incognita.methods import load_method
+from incognita.methods import METHODS, load_method
 from incognita.methods.method import Method, family_of
 from incognita.methods.per_head import PerHead
+from incognita.metrics.measure import MetricValue
 from incognita.models.fingerprints import describe_source
 from incognita.results.disclosure import CALIBRATION, TUNING, UNKNOWN_LABELS, disclose
 from incognita.results.evaluation import Evaluation
@@ -181,12 +182,16 @@ class EvaluationPlan:
 
 @dataclass(frozen=True, eq=False)
 class MethodMeasurement:
-    """The numbers of one method, its cost, and the table of its scores."""
+    """The numbers of one method, its cost, and the table of its scores.
+
+    `values` are the numbers of a detector with their replicates, by metric, convention and split.
+    """
 
     results: tuple[Result, ...]
     frame: "polars.DataFrame"
     cost: Cost
     thresholds: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[tuple[str, str, Split], MetricValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -380,14 +385,29 @@ def _has_default_parameters(name: str, method: Method) -> bool:
     except IncognitaError:
         return False
     inner = method.scorer if isinstance(method, PerHead) else method
-    return type(inner) is type(default) and describe(inner) == describe(default)
+    is_default = type(inner) is type(default) and describe(inner) == describe(default)
+    return is_default and _is_ours(inner)
+
+
+def _is_ours(method: Method) -> bool:
+    """Whether a method and the one it wraps are no plug-ins."""
+    scorer = getattr(method, "scorer", None)
+    is_ours = type(method).__module__.startswith("incognita.")
+    return is_ours and (not isinstance(scorer, Method) or _is_ours(scorer))
 
 
 def code_version(method: Method) -> str:
-    """Return a text that changes with a method's code: our version, or a hash of class and file."""
+    """Return a text that changes with a method's code: our version, or a hash of class and file.
+
+    Of a plug-in it also names the distribution and its version.
+    """
     kind, scorer = type(method), getattr(method, "scorer", None)
-    is_ours = kind.__module__.startswith("incognita.")
-    own = f"incognita {__version__}" if is_ours else describe_source(kind)
+    if kind.__module__.startswith("incognita."):
+        own = f"incognita {__version__}"
+    elif (plug_in := METHODS.plug_in_of(kind)) is not None:
+        own = f"{plug_in.distribution}, {describe_source(kind, with_file=True)}"
+    else:
+        own = describe_source(kind)
     return f"{own}, {code_version(scorer)}" if isinstance(scorer, Method) else own
 
 
