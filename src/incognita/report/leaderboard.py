@@ -49,7 +49,7 @@ class Refusal(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class SubmittedResult:
     """One result of a run that was taken.
 
     Args:
@@ -98,7 +98,7 @@ class Entry:
 class Submissions:
     """The results of all submitted runs, the runs that were refused, and notes for the reader."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[SubmittedResult, ...]
     refused: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -120,7 +120,7 @@ def collect(
     """
     runs, refused, notes = _find(paths)
 
-    def check(run: Path) -> list[Entry] | Refusal:
+    def check(run: Path) -> list[SubmittedResult] | Refusal:
         on_step(f"checking {run}")
         return _checked(run, store, recomputes=recomputes)
 
@@ -170,7 +170,9 @@ def _without_run(path: Path, runs: Iterable[Path]) -> set[Path]:
     return {file for file in results if file.is_file() and file not in named}
 
 
-def _checked(run: Path, store: str | Path | None, *, recomputes: bool) -> list[Entry] | Refusal:
+def _checked(
+    run: Path, store: str | Path | None, *, recomputes: bool
+) -> list[SubmittedResult] | Refusal:
     """Check one run; whatever is wrong with files of strangers is a reason to refuse it."""
     from polars.exceptions import PanicException
 
@@ -246,8 +248,8 @@ def _mismatches(record: Mapping[str, Any], verified: Iterable[Verification]) -> 
 
 def _entry(
     run: Path, record: Mapping[str, Any], verification: Verification, result: MethodResult
-) -> Entry:
-    return Entry(
+) -> SubmittedResult:
+    return SubmittedResult(
         result,
         run,
         record,
@@ -261,13 +263,13 @@ def _entry(
 class _Taken:
     """Entries by identity; copies of a result count once, contradictions are refused."""
 
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, SubmittedResult] = field(default_factory=dict)
     definitions: dict[tuple[str, int], tuple[str, Path]] = field(default_factory=dict)
     refused: list[Refusal] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    seeds: dict[tuple[str, Any], Entry] = field(default_factory=dict)
+    seeds: dict[tuple[str, Any], SubmittedResult] = field(default_factory=dict)
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Sequence[SubmittedResult]) -> None:
         """Add the entries of one run, or refuse the run."""
         reasons = [*self._other_definition(entries[0]), *self._contradictions(entries)]
         if reasons:
@@ -283,7 +285,7 @@ class _Taken:
         self.entries |= {_key(e): e for e in entries if _key(e) not in self.entries}
         self.seeds |= {(_row_hash(e), e.identity.get("training_seed")): e for e in entries}
 
-    def _other_definition(self, entry: Entry) -> list[str]:
+    def _other_definition(self, entry: SubmittedResult) -> list[str]:
         """Refuse a definition that differs from the first one of the same name and version."""
         facts = entry.record["metadata"]
         if (theirs := facts.get("definition_hash")) is None:
@@ -297,7 +299,7 @@ class _Taken:
             f"{run}, got {theirs[:8]}. A changed benchmark needs another version."
         ]
 
-    def _contradictions(self, entries: Sequence[Entry]) -> list[str]:
+    def _contradictions(self, entries: Sequence[SubmittedResult]) -> list[str]:
         reasons = []
         for entry in entries:
             before = self.entries.get(_key(entry))
@@ -315,7 +317,7 @@ class _Taken:
         return reasons
 
 
-def _key(entry: Entry) -> str:
+def _key(entry: SubmittedResult) -> str:
     return json.dumps(dict(entry.identity), sort_keys=True, default=str)
 
 
@@ -338,10 +340,10 @@ class Number(NamedTuple):
 class Row:
     """A row of a leaderboard: one result, or several that differ only in the training seed."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[SubmittedResult, ...]
 
     @property
-    def first(self) -> Entry:
+    def first(self) -> SubmittedResult:
         """The result that stands for what all have in common."""
         return self.entries[0]
 
@@ -426,7 +428,7 @@ class Row:
         return _deviation(means)
 
 
-def _row_hash(entry: Entry) -> str:
+def _row_hash(entry: SubmittedResult) -> str:
     """Return eight digits that results share if only the training seed tells them apart."""
     identity = entry.identity
     has_seed = identity.get("training_seed") is not None
@@ -487,9 +489,9 @@ class BenchmarkBoards:
         return [row for board in self.boards for row in board.rows]
 
 
-def boards_of(entries: Iterable[Entry]) -> list[BenchmarkBoards]:
+def boards_of(entries: Iterable[SubmittedResult]) -> list[BenchmarkBoards]:
     """Arrange results by benchmark, version and tested images; rank each table."""
-    by_benchmark: dict[tuple[str, int], list[Entry]] = {}
+    by_benchmark: dict[tuple[str, int], list[SubmittedResult]] = {}
     for entry in entries:
         key = str(entry.identity["benchmark"]), int(entry.identity["version"])
         by_benchmark.setdefault(key, []).append(entry)
@@ -499,12 +501,12 @@ def boards_of(entries: Iterable[Entry]) -> list[BenchmarkBoards]:
     ]
 
 
-def _title(entries: Sequence[Entry]) -> str:
+def _title(entries: Sequence[SubmittedResult]) -> str:
     return str(entries[0].record["metadata"].get("title", ""))
 
 
-def _boards(entries: Iterable[Entry]) -> list[Board]:
-    rows: dict[tuple[str, str, str], list[Entry]] = {}
+def _boards(entries: Iterable[SubmittedResult]) -> list[Board]:
+    rows: dict[tuple[str, str, str], list[SubmittedResult]] = {}
     for entry in entries:
         key = entry.test_data, _row_hash(entry), entry.model
         rows.setdefault(key, []).append(entry)

@@ -26,7 +26,7 @@ from incognita.report import html_of
 from incognita.report.leaderboard import (
     BenchmarkBoards,
     Board,
-    Entry,
+    SubmittedResult,
     Number,
     Row,
     Submissions,
@@ -322,7 +322,7 @@ def row_id(row: Row) -> str:
     return f"{slug(row.title) or 'row'}-{row.id}"
 
 
-def model_key(entry: Entry) -> str:
+def model_key(entry: SubmittedResult) -> str:
     """Return what tells models apart: name and weights; trainings by seed are one model."""
     has_seed = entry.identity.get("training_seed") is not None
     weights = "" if has_seed else f" {str(entry.identity['weights'])[:8]}"
@@ -546,7 +546,7 @@ def _cost_cell(value: int | float) -> Cell:
     return Cell(f"{value:.3g}", value)
 
 
-def _without_place(entry: Entry) -> str:
+def _without_place(entry: SubmittedResult) -> str:
     """Return why an entry is not verified; folders of this machine are nobody's business."""
     folder = str(entry.run.parents[min(3, len(entry.run.parents) - 1)])
     return entry.remark.replace(f"{folder}{os.sep}", "").replace(str(Path.home()), "~")
