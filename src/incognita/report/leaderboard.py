@@ -441,11 +441,13 @@ def _deviation(values: Sequence[float]) -> float:
 
 def _joined(results: Sequence[Result]) -> Number:
     """Average a number over trainings."""
+    first = results[0]
     value, low, high = (
         float(np.mean([getattr(result, part) for result in results]))
+        if len(results) > 1
+        else getattr(first, part)
         for part in ("value", "low", "high")
     )
-    first = results[0]
     support = ", ".join(f"{n:,} {what}" for what, n in first.support.items())
     reason = next((r.reason for r in results if r.reason), "")
     deviation = _deviation([result.value for result in results])

@@ -26,10 +26,10 @@ from incognita.report import html_of
 from incognita.report.leaderboard import (
     BenchmarkBoards,
     Board,
-    SubmittedResult,
     Number,
     Row,
     Submissions,
+    SubmittedResult,
     boards_of,
 )
 from incognita.report.page import Cell, Page, PageColumn, PageTable, Section, render, slug
@@ -744,7 +744,7 @@ def as_json(benchmark: BenchmarkBoards) -> str:
         "rule": _rules(benchmark),
         "rows": rows,
     }
-    return json.dumps(record, indent=1, allow_nan=False) + "\n"
+    return json.dumps(record, allow_nan=False) + "\n"
 
 
 def _finite(value: Any) -> Any:
