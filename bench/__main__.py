@@ -36,6 +36,7 @@ GROUPS = {
     "guard": "bench.guard",
     "audit": "bench.audit",
     "report": "bench.report",
+    "leaderboard": "bench.leaderboard",
 }
 WIDTH = 110  # the same table in a terminal and in a file
 LIBRARIES = (

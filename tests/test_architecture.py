@@ -50,6 +50,7 @@ SINGLE_IMPORTER = {
     "incognita.cli.data",
     "incognita.cli.demo",
     "incognita.cli.doctor",
+    "incognita.cli.leaderboard",
     "incognita.cli.list",
     "incognita.cli.report",
     "incognita.cli.results",
@@ -87,6 +88,8 @@ SINGLE_IMPORTER = {
     "incognita.report.page",
     "incognita.report.detector_objects",
     "incognita.results.outcomes",
+    "incognita.report",
+    "incognita.report.leaderboard_site",
     "incognita.semantics.class_names",
     "incognita.semantics.similarity",
 }

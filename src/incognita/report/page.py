@@ -37,6 +37,7 @@ class PageColumn:
         convention: Which variant of the definition was used.
         is_number: Whether it is right aligned and sorted by value.
         is_shown: Whether it is shown before the reader chooses columns.
+        is_choice: Whether rows can be filtered by its texts, of which there are few.
     """
 
     key: str
@@ -46,6 +47,7 @@ class PageColumn:
     convention: str = ""
     is_number: bool = True
     is_shown: bool = True
+    is_choice: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Cell:
     """
 
     text: str = NO_VALUE
-    value: float | None = None
+    value: int | float | None = None
     margin: str = ""
     note: str = ""
     is_best: bool = False
