@@ -88,7 +88,6 @@ SINGLE_IMPORTER = {
     "incognita.report.page",
     "incognita.report.detector_objects",
     "incognita.results.outcomes",
-    "incognita.report",
     "incognita.report.leaderboard_site",
     "incognita.semantics.class_names",
     "incognita.semantics.similarity",

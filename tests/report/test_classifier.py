@@ -15,7 +15,6 @@ from incognita.report.classifier import best_in_words, run_names, tied_in, tied_
 from incognita.report.drawings import label_sides
 from incognita.report.mistakes import (
     correlation_in_words,
-    thumbnail,
     unknown_classes,
     worst_cases,
 )
@@ -239,7 +238,7 @@ def test_classes_without_a_meaning_are_said_to_have_none():
 def test_the_worst_cases_are_the_extremes_of_every_set(run):
     cases = {title: found for title, _, found in worst_cases(run, "knn")}
     near = cases["Unknown taken for known: near"]
-    assert {case.scored.name for case in near} == {"foxes", "birds"}
+    assert [case.scored.name for case in near[:2]] == ["foxes", "birds"]
     for name in ("foxes", "birds"):
         lowest = np.sort(run.scores["knn"][name])[: len(near) // 2]
         assert [case.score for case in near if case.scored.name == name] == lowest.tolist()
@@ -251,18 +250,7 @@ def test_the_worst_cases_are_the_extremes_of_every_set(run):
 
 def test_images_that_cannot_be_loaded_are_said_to_be_missing(page):
     sentence = section(page, "fail on").sentence
-    assert sentence.startswith("The images cannot be shown: No benchmark is called 'toy/animals'")
-
-
-def test_thumbnails_are_small_webp_files():
-    pixels = np.random.default_rng(0).integers(0, 255, (600, 300, 3)).astype(np.uint8)
-    from io import BytesIO
-
-    from PIL import Image
-
-    image = Image.open(BytesIO(thumbnail(pixels)))
-    assert (image.format, image.size) == ("WEBP", (56, 112))
-    assert Image.open(BytesIO(thumbnail(pixels[:4, :4]))).size == (112, 112)
+    assert sentence.startswith("The images cannot be shown: The images of toy/animals are not here")
 
 
 def test_several_runs_are_compared(run):

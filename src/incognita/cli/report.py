@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 Runs = Annotated[
     list[Path] | None,
     typer.Argument(
-        help="The --out folders of runs, results in them, or certificate.json files; runs by "
-        "default."
+        help="The --out folders of runs, results in them, a certificate.json, or the report.json "
+        "of a self-aware detector; runs by default."
     ),
 ]
 Out = Annotated[Path, typer.Option(help="The HTML file.")]
@@ -27,7 +27,7 @@ def report_command(runs: Runs = None, out: Out = Path("report.html")) -> None:
     Example: incognita report runs --out report.html
 
     The page is one file that needs nothing else. Several runs are compared on one page; they must
-    be of one kind: classifiers, detectors, or certificates.
+    be of one kind: classifiers, detectors, self-aware detectors, or certificates.
     """
     from incognita.report import load_reports, save_html
 

@@ -8,9 +8,10 @@ import altair
 
 from incognita.errors import count
 from incognita.metrics.catalog import METRICS, get_metric
+from incognita.report.cells import number_cell
 from incognita.report.charts import PALETTE, Chart, frame_of
 from incognita.report.drawings import DASHED
-from incognita.report.numbers import INTERVAL, joined, percent, result_cell, with_margin
+from incognita.report.numbers import INTERVAL, joined, percent, with_margin
 from incognita.report.page import Cell, Page, PageColumn, PageTable, Section
 from incognita.results.certificate import MAIN_METRICS, Certificate
 from incognita.results.claims import CheckedClaim
@@ -177,7 +178,7 @@ def _claim_row(claim: CheckedClaim) -> dict[str, Cell]:
     return {
         "claim": Cell(str(claim.claim)),
         "verdict": Cell(claim.verdict.value, tone="good" if claim.is_met else "bad"),
-        "measured": result_cell(claim.result),
+        "measured": number_cell(claim.result),
         "bounds": Cell(bounds),
         "reason": Cell(claim.reason),
     }
@@ -220,7 +221,7 @@ def _number_row(certificate: Certificate, result: Result, name: str = "") -> dic
         "group": Cell(info.group),
         "split": Cell(str(result.split)),
         "convention": Cell(result.convention),
-        "value": result_cell(result),
+        "value": number_cell(result),
         "better": Cell(info.direction.value.split()[0]),
         "meaning": Cell(info.meaning),
     }
@@ -368,15 +369,15 @@ def _threshold_table(certificate: Certificate) -> PageTable:
         {
             "class": Cell(t.class_name),
             "objects": Cell(f"{t.objects:,}", float(t.objects)),
-            "threshold": _number_cell(t.threshold, f"{t.threshold:.3f}"),
-            "lrp": _number_cell(t.optimal_lrp, percent(t.optimal_lrp)),
+            "threshold": _threshold_cell(t.threshold, f"{t.threshold:.3f}"),
+            "lrp": _threshold_cell(t.optimal_lrp, percent(t.optimal_lrp)),
         }
         for t in certificate.thresholds
     )
     return PageTable(columns=columns, rows=rows, name="thresholds")
 
 
-def _number_cell(value: float, text: str) -> Cell:
+def _threshold_cell(value: float, text: str) -> Cell:
     if math.isnan(value):
         return Cell(note="the class has no object, or no detection of it is right")
     return Cell(text, value)

@@ -16,6 +16,7 @@ from incognita.benchmarks.benchmark import SHIFTED
 from incognita.errors import count
 from incognita.metrics.catalog import Direction, get_metric
 from incognita.metrics.measure import paired_difference
+from incognita.report.cells import metric_column, number_cell
 from incognita.report.charts import PALETTE, Chart, frame_of
 from incognita.report.drawings import against, dumbbells, heat_map, name_labels
 from incognita.report.mistakes import close_in_meaning, confused_classes, worst_images
@@ -23,11 +24,9 @@ from incognita.report.numbers import (
     INTERVAL,
     joined,
     margin,
-    metric_column,
     n_of,
     parameters_in_words,
     percent,
-    result_cell,
     run_facts,
     run_footer,
 )
@@ -177,9 +176,10 @@ def _mean_column() -> PageColumn:
 
 def _group_columns(group: str, label: str) -> list[PageColumn]:
     setting = "shifted images count as known" if Split.parse(group).setting else "paper"
+    titles = {AUROC: f"{label} AUROC", FPR: f"{label} FPR@95"}
     return [
-        metric_column(AUROC, key=f"{AUROC} {group}", above=label, convention=setting),
-        metric_column(FPR, key=f"{FPR} {group}", above=label, label="FPR@95", convention=setting),
+        metric_column(f"{metric} {group}", metric, label=title, convention=setting)
+        for metric, title in titles.items()
     ]
 
 
@@ -244,7 +244,7 @@ def _row(
         "family": Cell(run.families.get(title, "")),
         "mean": Cell(percent(number), _finite(number), margin(low, high), note, title in top),
         "gap": _gap_cell(run, title),
-        "mistakes": result_cell(result_of(record, AUROC, "misclassified")),
+        "mistakes": number_cell(result_of(record, AUROC, "misclassified")),
         "passes": Cell(f"{cost.forwards}+{cost.backwards}", float(cost.forwards + cost.backwards)),
         "fit": Cell(f"{cost.fit_seconds:.2f}", cost.fit_seconds),
         "score": Cell(f"{cost.microseconds_per_sample:.1f}", cost.microseconds_per_sample),
@@ -252,7 +252,7 @@ def _row(
     }
     for (metric, group), titles in best.items():
         found = result_of(record, metric, group)
-        cells[f"{metric} {group}"] = result_cell(found, is_best=title in titles)
+        cells[f"{metric} {group}"] = number_cell(found, is_best=title in titles)
     return cells
 
 

@@ -1,28 +1,27 @@
 """Which classes and images are confused: tables per class, their meaning, and the worst images."""
 
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import altair
 import numpy as np
 import polars
-from PIL import Image
 
 from incognita.benchmarks.benchmark import KNOWN, SHIFTED
-from incognita.benchmarks.load import load_benchmark, test_sets
-from incognita.containers.dataset import Dataset
 from incognita.errors import IncognitaError
 from incognita.evaluation.confusions import ConfusionReport, find_synsets, study_confusions
 from incognita.metrics.measure import Share, share_of
+from incognita.report.cells import share_cell
 from incognita.report.charts import PALETTE, Chart, frame_of
 from incognita.report.drawings import Drawing, group_colors, heat_map
-from incognita.report.numbers import n_of, share_cell, with_margin
+from incognita.report.numbers import n_of, with_margin
 from incognita.report.page import Cell, Gallery, PageColumn, PageTable, Picture, Section
+from incognita.report.pictures import Images, PictureBudget, in_turn, thumbnail
 from incognita.report.score_figures import best_scored, known_threshold
 from incognita.results.evaluation import Evaluation
-from incognita.results.score_tables import ScoredSet, as_utf8, image_frame
+from incognita.results.score_tables import ScoredSet, image_frame
 from incognita.semantics import list_synset_maps, load_synset_map
 
 N_CLASSES, N_EDGES = 24, 40  # classes of a heat map, confusions of a graph
@@ -412,31 +411,26 @@ def worst_images(run: Evaluation) -> Section | None:
         return None
     question = "Which images does it fail on?"
     try:
-        datasets = _datasets(run)
+        images = Images.of(run)
     except (IncognitaError, OSError) as error:
         return Section(question=question, sentence=f"The images cannot be shown: {error}")
+    names, budget = class_names(run), PictureBudget()
     below = np.sort(run.scores[best][known.name])
-    names = class_names(run)
+    draw = partial(_picture, images=images, below=below, names=names)
     galleries = [
         Gallery(title=title, caption=caption, pictures=pictures)
         for title, caption, cases in worst_cases(run, best)
-        if (pictures := tuple(_pictures(cases, datasets, below, names)))
+        if (pictures := budget.take(cases, draw, N_PICTURES))
     ]
     if not galleries:
         return Section(question=question, sentence="None of its images could be read again.")
+    unread = f" {len(images.unreadable)} could not be read again." if images.unreadable else ""
     return Section(
         question=question,
         sentence=f"The worst images of each kind by the score of {best}, from every set in turn. "
-        f"A click on a picture shows more.",
+        f"A click on a picture shows more.{unread}",
         parts=tuple(galleries),
     )
-
-
-def _datasets(run: Evaluation) -> dict[str, Dataset]:
-    limit = run.metadata.get("limit")
-    name, seed = str(run.metadata["benchmark"]), int(run.metadata.get("seed") or 0)
-    benchmark = load_benchmark(name, limit=limit, seed=seed)
-    return {name: dataset for _, name, dataset in test_sets(benchmark)}
 
 
 def worst_cases(run: Evaluation, title: str) -> Iterator[tuple[str, str, list[WorstImage]]]:
@@ -445,14 +439,14 @@ def worst_cases(run: Evaluation, title: str) -> Iterator[tuple[str, str, list[Wo
     for group in groups:
         cases = [_ranked(run, title, s) for s in run.sets if s.group == group]
         what = f"Images of unknown classes ({group}) with the lowest scores."
-        yield f"Unknown taken for known: {group}", what, _in_turn(cases)
+        yield f"Unknown taken for known: {group}", what, list(in_turn(cases))
     for group in (KNOWN, SHIFTED):
         cases = [_ranked(run, title, s, highest=True) for s in run.sets if s.group == group]
         what = f"Images of known classes ({group}) with the highest scores."
-        yield f"Known taken for unknown: {group}", what, _in_turn(cases)
+        yield f"Known taken for unknown: {group}", what, list(in_turn(cases))
     labelled = [s for s in run.sets if s.group in (KNOWN, SHIFTED) and s.labels is not None]
     cases = [_ranked(run, title, s, s.predicted != s.labels) for s in labelled]
-    yield "Wrong answers with a low score", "They would be accepted first.", _in_turn(cases)
+    yield "Wrong answers with a low score", "They would be accepted first.", list(in_turn(cases))
 
 
 def _ranked(
@@ -469,39 +463,29 @@ def _ranked(
     return [WorstImage(scored, int(k), float(scores[k])) for k in rows[order]]
 
 
-def _in_turn(ranked: Sequence[Sequence[WorstImage]]) -> list[WorstImage]:
-    """Return the first of every set, then the second …, as many as a gallery shows."""
-    turns = (sets[k] for k in range(N_PICTURES) for sets in ranked if k < len(sets))
-    return [case for case, _ in zip(turns, range(N_PICTURES), strict=False)]
-
-
-def _pictures(
-    cases: Sequence[WorstImage],
-    datasets: Mapping[str, Dataset],
-    below: np.ndarray,
-    names: Sequence[str],
-) -> Iterator[Picture]:
-    """Yield the pictures that can be read again; `below` are the sorted scores of known images."""
-    for case in cases:
-        pixels = _load(datasets.get(case.scored.name), case.scored.image_ids[case.place])
-        if pixels is None:
-            continue
-        predicted = _name(names, int(case.scored.predicted[case.place]))
-        true = _true_name(case, names)
-        share = np.searchsorted(below, case.score) / max(len(below), 1)
-        yield Picture(
-            image=thumbnail(pixels),
-            caption=f"{true} → {predicted}; above {100 * share:.0f} % of known",
-            alt=f"An image of {true}, called {predicted}.",
-            details=(
-                ("shows", true),
-                ("called", predicted),
-                ("score", f"{case.score:.4g}"),
-                ("known below", f"{100 * share:.1f} % of the known test images score lower"),
-                ("set", f"{case.scored.name} ({case.scored.group})"),
-                ("image", str(case.scored.image_ids[case.place])),
-            ),
-        )
+def _picture(
+    case: WorstImage, *, images: Images, below: np.ndarray, names: Sequence[str]
+) -> Picture | None:
+    """Return the picture of an image; `below` are the sorted scores of known images."""
+    scored, image_id = case.scored, case.scored.image_ids[case.place]
+    pixels = images.load(scored.name, image_id)
+    if pixels is None:
+        return None
+    predicted, true = _name(names, int(scored.predicted[case.place])), _true_name(case, names)
+    share = np.searchsorted(below, case.score) / max(len(below), 1)
+    return Picture(
+        image=thumbnail(pixels, side=PIXELS),
+        caption=f"{true} → {predicted}; above {100 * share:.0f} % of known",
+        alt=f"An image of {true}, called {predicted}.",
+        details=(
+            ("shows", true),
+            ("called", predicted),
+            ("score", f"{case.score:.4g}"),
+            ("known below", f"{100 * share:.1f} % of the known test images score lower"),
+            ("set", f"{scored.name} ({scored.group})"),
+            ("image", str(image_id)),
+        ),
+    )
 
 
 def _true_name(case: WorstImage, names: Sequence[str]) -> str:
@@ -509,30 +493,3 @@ def _true_name(case: WorstImage, names: Sequence[str]) -> str:
     if scored.source_classes is not None:
         return str(scored.source_classes[case.place])
     return "unknown" if scored.labels is None else _name(names, int(scored.labels[case.place]))
-
-
-def _load(dataset: Dataset | None, image_id: str) -> np.ndarray | None:
-    """Load an image by its id; None if it is not there or cannot be read."""
-    if dataset is None:
-        return None
-    place = next(
-        (k for k, own in enumerate(dataset.image_ids) if as_utf8(str(own)) == image_id), None
-    )
-    try:
-        return None if place is None else dataset.load(place)
-    except (IncognitaError, OSError, ValueError):
-        return None
-
-
-def thumbnail(pixels: np.ndarray) -> bytes:
-    """Return a small WebP file of an image; tiny images are enlarged without smoothing."""
-    image = Image.fromarray(pixels)
-    longer = max(image.size)
-    size = (
-        max(1, round(image.width * PIXELS / longer)),
-        max(1, round(image.height * PIXELS / longer)),
-    )
-    way = Image.Resampling.NEAREST if longer < PIXELS else Image.Resampling.LANCZOS
-    stream = io.BytesIO()
-    image.resize(size, way).save(stream, "webp", quality=60, method=4)
-    return stream.getvalue()

@@ -1,22 +1,13 @@
-"""Numbers as pages show them: a value, its interval, and what stands behind it.
-
-What the pages of several kinds of report have in common: cells and columns of results, facts about
-a run, and the footer that says how to repeat it.
-"""
+"""Numbers and names in sentences, facts about a run, and the footer that says how to repeat it."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from incognita._version import __version__
-from incognita.metrics.catalog import Direction, get_metric
-from incognita.metrics.measure import Share
 from incognita.report.charts import NO_VALUE
-from incognita.report.page import Cell, PageColumn
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import MethodResult, identity_hash
-from incognita.results.result import Result
 
-CONVENTIONS = {"paper": "as the paper defines it"}
 INTERVAL = "± is half of the 95 % bootstrap interval over images; a click shows its bounds."
 
 
@@ -58,61 +49,6 @@ def joined(names: Iterable[str], *, limit: int = 6) -> str:
     if len(shown) > limit:
         shown = [*shown[:limit], f"{len(shown) - limit} more"]
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
-
-
-def result_cell(result: Result | None, *, is_best: bool = False) -> Cell:
-    """Return the cell of a result: its value, and its interval, support and convention behind it.
-
-    Shares are shown in percent, counts as they are.
-    """
-    if result is None:
-        return Cell(note="not measured")
-    if math.isnan(result.value):
-        return Cell(note=str(result.reason))
-    is_count = get_metric(result.metric).is_count
-    shown = f"{result.value:,.0f}" if is_count else percent(result.value)
-    half = "" if is_count else margin(result.low, result.high)
-    return Cell(shown, result.value, half or result.few.strip(), _behind(result), is_best)
-
-
-def _behind(result: Result) -> str:
-    """Return the bounds, the support and the convention of a number."""
-    factor = 1 if get_metric(result.metric).is_count else 100
-    bounds = (
-        "no interval"
-        if math.isnan(result.low)
-        else f"95 % interval {factor * result.low:.1f} to {factor * result.high:.1f}"
-    )
-    support = ", ".join(f"{n:,} {what}" for what, n in result.support.items())
-    convention = f"convention: {result.convention}"
-    return "; ".join(part for part in (bounds, support, convention) if part)
-
-
-def share_cell(share: Share, *, is_best: bool = False) -> Cell:
-    """Return the cell of a share of rows, with Wilson's interval."""
-    if not share.n:
-        return Cell(note="there is no such image")
-    note = (
-        f"{share.n_counted:,} of {share.n:,}; 95 % interval (Wilson) {100 * share.low:.1f} to "
-        f"{100 * share.high:.1f}"
-    )
-    return Cell(percent(share.value), share.value, margin(share.low, share.high), note, is_best)
-
-
-def metric_column(
-    metric: str, *, key: str = "", above: str = "", label: str = "", convention: str = "paper"
-) -> PageColumn:
-    """Return the column of a metric; `above` is what its numbers are of, such as a split."""
-    info = get_metric(metric)
-    of = f", {above}" if above else ""
-    unit = "A count." if info.is_count else "In percent."
-    return PageColumn(
-        key=key or metric,
-        label=f"{above} {label or info.title}".strip(),
-        direction="up" if info.direction is Direction.HIGHER else "down",
-        definition=f"{info.title}{of}: {info.meaning}. {unit} {INTERVAL}",
-        convention=CONVENTIONS.get(convention, convention),
-    )
 
 
 def run_facts(evaluation: Evaluation) -> tuple[tuple[str, str], ...]:

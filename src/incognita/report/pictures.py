@@ -89,7 +89,11 @@ def _load_sets(metadata: Mapping[str, Any]) -> dict[str, Dataset]:
 
 
 def thumbnail(
-    pixels: np.ndarray, boxes: Sequence[DrawnBox] = (), *, window: Sequence[float] | None = None
+    pixels: np.ndarray,
+    boxes: Sequence[DrawnBox] = (),
+    *,
+    window: Sequence[float] | None = None,
+    side: int = SIDE,
 ) -> bytes:
     """Return an image, or a window of it, as a small WebP file with boxes drawn on it.
 
@@ -97,6 +101,7 @@ def thumbnail(
         pixels: The image, uint8 RGB.
         boxes: What is drawn, the most important last; a color of None is dashed.
         window: Left, top, right and bottom of the part that is shown.
+        side: Pixels of the longer side.
     """
     height, width = pixels.shape[:2]
     left, top, right, bottom = (
@@ -108,7 +113,7 @@ def thumbnail(
         for box in boxes
     ]
     stream = BytesIO()
-    picture = draw_boxes(shown, moved, side=SIDE, is_square=False)
+    picture = draw_boxes(shown, moved, side=side, is_square=False)
     picture.save(stream, "webp", quality=QUALITY, method=4)
     return stream.getvalue()
 
