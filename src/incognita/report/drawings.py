@@ -143,9 +143,11 @@ def label_sides(places: Float64[np.ndarray, "points 2"], widths: Sequence[float]
     return sides
 
 
-def group_colors(groups: Sequence[str], *, field: str = "group") -> altair.Color:
+def group_colors(groups: Sequence[str], *, of_points: bool = False) -> altair.Color:
     """Return the colors of groups of images, with their names above the figure."""
     colors = [group_color(group, tuple(groups)) for group in groups]
-    legend = altair.Legend(title=None, symbolType="stroke", symbolOpacity=1)
+    legend = altair.Legend(
+        title=None, symbolType="circle" if of_points else "stroke", symbolOpacity=1
+    )
     scale = altair.Scale(domain=list(groups), range=colors)
-    return altair.Color(f"{field}:N", scale=scale, legend=legend if len(groups) > 1 else None)
+    return altair.Color("group:N", scale=scale, legend=legend if len(groups) > 1 else None)

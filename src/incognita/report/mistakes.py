@@ -229,8 +229,9 @@ def close_in_meaning(run: Evaluation) -> Section | None:
         report, notes = _studied(run, best, named)
     except IncognitaError as error:
         return Section(question=question, sentence=f"This cannot be said here: {error}")
-    rows = _class_means(report)
     groups = {scored.name: scored.group for scored in run.sets}
+    order = list(groups)
+    rows = sorted(_class_means(report), key=lambda row: order.index(row.set))
     data = frame_of(
         {
             "group": [groups[row.set] for row in rows],
@@ -312,13 +313,14 @@ def _maps_for(names: Sequence[str], named: Sequence[ScoredSet]) -> list[str]:
 
 def _similarity_chart(data: polars.DataFrame, title: str) -> Chart:
     shown = data.head(N_POINTS)
+    groups = list(dict.fromkeys(data["group"]))
     points = (
         altair.Chart(shown)
         .mark_point()
         .encode(
             x=altair.X("similarity:Q", title="similarity of class and prediction"),
             y=altair.Y("score:Q", title="mean unknown score", scale=altair.Scale(zero=False)),
-            color=group_colors(list(dict.fromkeys(data["group"]))),
+            color=group_colors(groups, of_points=True),
         )
     )
     return Chart(
