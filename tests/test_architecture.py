@@ -84,6 +84,7 @@ SINGLE_IMPORTER = {
     "incognita.models.from_transformers.detectors",
     "incognita.report.page",
     "incognita.report",
+    "incognita.report.equations",
     "incognita.report.leaderboard_site",
     "incognita.semantics.class_names",
     "incognita.semantics.similarity",
