@@ -3,6 +3,8 @@
 Only the TeX that docstrings use is known; an equation with anything else is shown as it is written.
 """
 
+# ruff: noqa: RUF001 - letters of equations may look like others
+
 import re
 from html import escape
 

@@ -573,8 +573,8 @@ _SPANS = re.compile(r"\$\$(?P<equation>.+?)\$\$|\$(?P<formula>[^$]+)\$|`(?P<code
 def paragraphs(docstring: str) -> list[list[Span]]:
     """Return the paragraphs of a docstring, without its examples.
 
-    >>> [[span[:2] for span in part] for part in paragraphs("Energy. $$ s = 1 $$ with `T`.")]
-    [[('text', 'Energy. '), ('equation', 's = 1'), ('text', ' with '), ('code', 'T'), ('text', '.')]]
+    >>> [span[:2] for span in paragraphs("Energy $$ s = 1 $$ with `T`")[0]]
+    [('text', 'Energy '), ('equation', 's = 1'), ('text', ' with '), ('code', 'T')]
     """
     text = cleandoc(docstring).partition(">>>")[0]
     blocks = [" ".join(block.split()) for block in re.split(r"\n\s*\n", text)]
