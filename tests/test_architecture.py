@@ -84,8 +84,10 @@ SINGLE_IMPORTER = {
     "incognita.models.from_transformers.detectors",
     "incognita.report.page",
     "incognita.report",
+    "incognita.report.detector_objects",
     "incognita.report.equations",
     "incognita.report.leaderboard_site",
+    "incognita.results.outcomes",
     "incognita.semantics.class_names",
     "incognita.semantics.similarity",
 }

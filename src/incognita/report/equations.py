@@ -55,7 +55,7 @@ class _Reader:
     """Reads tokens from left to right."""
 
     def __init__(self, tex: str) -> None:
-        self._tokens = _TOKENS.findall(tex)
+        self._tokens: list[str] = _TOKENS.findall(tex)
         self._at = 0
 
     def all(self) -> str:
@@ -74,7 +74,7 @@ class _Reader:
 
     def _row(self, end: str | None) -> str:
         """Read up to a closing token, which is passed."""
-        found = []
+        found: list[str] = []
         while (token := self._peek()) is not None:
             if token == end:
                 self._next()
