@@ -16,6 +16,7 @@ import urllib.request
 from html.parser import HTMLParser
 from http.client import HTTPConnection
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import polars
@@ -27,7 +28,9 @@ from typer.testing import CliRunner
 from incognita.cli.app import app
 from incognita.cli.leaderboard import make_server
 from incognita.errors import InvalidDataError
+from incognita.methods import list_methods
 from incognita.metrics.measure import Interval
+from incognita.report.equations import as_mathml
 from incognita.report.leaderboard import apart_by_interval, apart_by_pairs, boards_of, collect
 from incognita.report.leaderboard_site import (
     Site,
@@ -532,12 +535,46 @@ def test_slugs_of_different_names_differ():
 
 def test_the_page_of_a_method_has_its_equation_and_departures():
     (found,) = method_docs("knn").values()
-    assert any(part.is_equation and "rVert" in part.text for part in found)
-    assert any(part.text.startswith("Departures:") for part in found)
-    assert not any(">>>" in part.text for part in found)
+    spans = [span for part in found for span in part]
+    assert any(span.kind == "equation" and "rVert" in span.text for span in spans)
+    assert any(part[0].text.startswith("Departures:") for part in found)
+    assert not any(">>>" in span.text for span in spans)
     assert list(method_docs("react(percentile=95)+knn(k=10)")) == ["react", "knn"]
     assert list(method_docs("dice+react")) == ["dice+react"]
     assert method_docs("nobody-knows(") == {}
+
+
+@pytest.mark.parametrize("name", list_methods())
+def test_every_equation_of_a_method_is_drawn(name):
+    for part in method_docs(name)[name]:
+        for span in part:
+            if span.kind in ("equation", "formula"):
+                ElementTree.fromstring(span.mathml)  # well formed
+
+
+@pytest.mark.parametrize(
+    ("tex", "expected"),
+    [
+        ("\\frac{a}{2}", "<mfrac><mrow><mi>a</mi></mrow><mrow><mn>2</mn></mrow></mfrac>"),
+        ("x_1^2", "<msubsup><mi>x</mi><mn>1</mn><mn>2</mn></msubsup>"),
+        ("x^2_1", "<msubsup><mi>x</mi><mn>1</mn><mn>2</mn></msubsup>"),
+        ("\\max_c", "<munder><mi>max</mi><mi>c</mi></munder>"),
+        ("\\text{ if } a < b", "<mtext>\xa0if\xa0</mtext><mi>a</mi><mo>&lt;</mo><mi>b</mi>"),
+        ("\\hat y", '<mover accent="true"><mi>y</mi><mo>^</mo></mover>'),
+    ],
+)
+def test_equations_are_drawn_as_tex_means_them(tex, expected):
+    assert as_mathml(tex) == f"<math>{expected}</math>"
+
+
+@pytest.mark.parametrize("tex", ["\\unknown", "{", "}", "x_", "\\frac{a}", "{" * 5000])
+def test_an_equation_that_cannot_be_read_stays_text(tex):
+    assert as_mathml(tex) is None
+
+
+def test_names_in_equations_are_escaped():
+    ((_, span),) = paragraphs("A $$ \\text{<script>} <script> $$")
+    assert "<script>" not in span.mathml
 
 
 def test_a_method_of_ones_own_is_read_and_never_run(tmp_path):

@@ -532,7 +532,7 @@ def _by_auroc(rows: Sequence[Row]) -> Board:
         values = np.array([ordered[place].drawn[1] for place in places])  # type: ignore[index]
         better[np.ix_(places, places)] = apart_by_pairs(values)
         n_paired += len(places) * (len(places) - 1) // 2
-    return Board(tuple(ordered), _ranks(better, intervals), ("auroc",), n_paired)
+    return _board(ordered, _ranks(better, intervals), ("auroc",), n_paired)
 
 
 def _same_draw(rows: Sequence[Row]) -> list[list[int]]:
@@ -561,7 +561,15 @@ def _without_auroc(rows: Sequence[Row]) -> Board:
         apart = apart_by_interval(bounds)
         better = np.where(apart | apart.T, apart, better)
     intervals = [Interval(n.low, n.high) for n in (numbers[WITHOUT_AUROC[0]][k] for k in order)]
-    return Board(tuple(rows[k] for k in order), _ranks(better, intervals), WITHOUT_AUROC)
+    return _board([rows[k] for k in order], _ranks(better, intervals), WITHOUT_AUROC)
+
+
+def _board(
+    rows: Sequence[Row], ranks: Sequence[int | None], by: tuple[str, ...], n_paired: int = 0
+) -> Board:
+    """Put rows of a rank together; within a rank they keep their order."""
+    places = sorted(range(len(rows)), key=lambda k: math.inf if (r := ranks[k]) is None else r)
+    return Board(tuple(rows[k] for k in places), tuple(ranks[k] for k in places), by, n_paired)
 
 
 def _oriented(number: Number, sign: int) -> Interval:
@@ -595,10 +603,10 @@ def apart_by_pairs(values: Float64[np.ndarray, "rows columns"]) -> Bool[np.ndarr
 
 def _ranks(
     better: Bool[np.ndarray, "rows rows"], intervals: Sequence[Interval]
-) -> tuple[int | None, ...]:
+) -> list[int | None]:
     """Return one more than the number of better rows; None for a row without an interval."""
     counts = (1 + better.sum(axis=0)).tolist()
-    return tuple(
+    return [
         None if math.isnan(bounds.low) else rank
         for rank, bounds in zip(counts, intervals, strict=True)
-    )
+    ]

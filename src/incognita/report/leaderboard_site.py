@@ -23,6 +23,7 @@ from incognita.files import reporting_full_disk
 from incognita.methods import METHODS
 from incognita.metrics.catalog import get_metric
 from incognita.report import html_of
+from incognita.report.equations import as_mathml
 from incognita.report.leaderboard import (
     BenchmarkBoards,
     Board,
@@ -555,30 +556,46 @@ def _without_place(entry: SubmittedResult) -> str:
 # --- pages of methods and models
 
 
-class Paragraph(NamedTuple):
-    """A part of a docstring: text, or an equation in TeX."""
+class Span(NamedTuple):
+    """A part of a docstring: `text`, `code`, or an `equation` or a `formula` inside of a line.
 
+    `mathml` is the equation for a browser; empty where it has to be shown as TeX.
+    """
+
+    kind: str
     text: str
-    is_equation: bool = False
+    mathml: str = ""
 
 
-def paragraphs(docstring: str) -> list[Paragraph]:
-    """Return the text and the equations of a docstring, without its examples.
+_SPANS = re.compile(r"\$\$(?P<equation>.+?)\$\$|\$(?P<formula>[^$]+)\$|`(?P<code>[^`]+)`")
 
-    >>> paragraphs("Energy. $$ s = 1 $$ with s.")
-    [Paragraph(text='Energy.', is_equation=False), Paragraph(text='s = 1', is_equation=True), \
-Paragraph(text='with s.', is_equation=False)]
+
+def paragraphs(docstring: str) -> list[list[Span]]:
+    """Return the paragraphs of a docstring, without its examples.
+
+    >>> [span[:2] for span in paragraphs("Energy $$ s = 1 $$ with `T`")[0]]
+    [('text', 'Energy '), ('equation', 's = 1'), ('text', ' with '), ('code', 'T')]
     """
     text = cleandoc(docstring).partition(">>>")[0]
-    found = []
-    for block in re.split(r"\n\s*\n", text):
-        for k, part in enumerate(block.split("$$")):
-            if words := " ".join(part.split()):
-                found.append(Paragraph(words, is_equation=k % 2 == 1))
-    return found
+    blocks = [" ".join(block.split()) for block in re.split(r"\n\s*\n", text)]
+    return [list(_spans(block)) for block in blocks if block]
 
 
-def method_docs(name: str) -> dict[str, list[Paragraph]]:
+def _spans(block: str) -> Iterator[Span]:
+    end = 0
+    for found in _SPANS.finditer(block):
+        if found.start() > end:
+            yield Span("text", block[end : found.start()])
+        kind = str(found.lastgroup)
+        content, end = found[kind].strip(), found.end()
+        is_math = kind != "code"
+        mathml = as_mathml(content, is_block=kind == "equation") if is_math else None
+        yield Span(kind, content, mathml or "")
+    if end < len(block):
+        yield Span("text", block[end:])
+
+
+def method_docs(name: str) -> dict[str, list[list[Span]]]:
     """Return what is written about a method and those it wraps, by name.
 
     Files of users are read, never run; where there is none, nothing is returned.
@@ -588,13 +605,13 @@ def method_docs(name: str) -> dict[str, list[Paragraph]]:
     except IncognitaError:
         return {}
     joined = "+".join(calls)
-    names = [joined] if joined in METHODS.homes else calls
+    names = [joined] if joined in METHODS else calls
     docs = {part: _docstring(part) for part in names}
     return {part: paragraphs(doc) for part, doc in docs.items() if doc}
 
 
 def _docstring(name: str) -> str:
-    if name in METHODS.homes:
+    if name in METHODS:
         return METHODS.docstring(name)
     file, _, title = name.rpartition(":")
     try:
@@ -610,7 +627,11 @@ def _docstring(name: str) -> str:
 def _method_page(name: str, places: Sequence[Place]) -> str:
     docs = method_docs(name)
     first = next(iter(docs.values()), None)
-    answer = first[0].text if first else f"{name} is not one of incognita's methods."
+    answer = (
+        "".join(span.text for span in first[0])
+        if first
+        else f"{name} is not one of incognita's methods."
+    )
     page = Page(
         title=name,
         answer=answer,
