@@ -337,7 +337,7 @@ class Number(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class BoardRow:
     """A row of a leaderboard: one result, or several that differ only in the training seed."""
 
     entries: tuple[SubmittedResult, ...]
@@ -465,13 +465,13 @@ class Board:
         n_paired: How many pairs of rows were compared on the same replicates.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[BoardRow, ...]
     ranks: tuple[int | None, ...]
     by: tuple[str, ...]
     n_paired: int = 0
 
     @property
-    def tied_with_first(self) -> list[Row]:
+    def tied_with_first(self) -> list[BoardRow]:
         """The rows of rank 1."""
         return [row for row, rank in zip(self.rows, self.ranks, strict=True) if rank == 1]
 
@@ -486,7 +486,7 @@ class BenchmarkBoards:
     boards: tuple[Board, ...]
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[BoardRow]:
         """The rows of all tables."""
         return [row for board in self.boards for row in board.rows]
 
@@ -512,17 +512,17 @@ def _boards(entries: Iterable[SubmittedResult]) -> list[Board]:
     for entry in entries:
         key = entry.test_data, _row_hash(entry), entry.model
         rows.setdefault(key, []).append(entry)
-    tables: dict[tuple[bool, str], list[Row]] = {}
+    tables: dict[tuple[bool, str], list[BoardRow]] = {}
     for (data, _, _), found in rows.items():
         found.sort(key=lambda e: (str(e.identity.get("training_seed")), _key(e)))
-        row = Row(tuple(found))
+        row = BoardRow(tuple(found))
         tables.setdefault((math.isnan(row.mean_auroc.value), data), []).append(row)
     # the table with most rows first: usually that of all images
     order = sorted(tables, key=lambda key: (key[0], -len(tables[key]), key[1]))
     return [_without_auroc(tables[key]) if key[0] else _by_auroc(tables[key]) for key in order]
 
 
-def _by_auroc(rows: Sequence[Row]) -> Board:
+def _by_auroc(rows: Sequence[BoardRow]) -> Board:
     """Rank rows by their mean AUROC over the groups."""
     ordered = sorted(rows, key=lambda row: (-row.mean_auroc.value, row.title, row.id))
     intervals = [Interval(row.mean_auroc.low, row.mean_auroc.high) for row in ordered]
@@ -535,7 +535,7 @@ def _by_auroc(rows: Sequence[Row]) -> Board:
     return _board(ordered, _ranks(better, intervals), ("auroc",), n_paired)
 
 
-def _same_draw(rows: Sequence[Row]) -> list[list[int]]:
+def _same_draw(rows: Sequence[BoardRow]) -> list[list[int]]:
     """Return the places of rows whose replicates were drawn from the same images."""
     places: dict[tuple[str, int], list[int]] = {}
     for place, row in enumerate(rows):
@@ -544,7 +544,7 @@ def _same_draw(rows: Sequence[Row]) -> list[list[int]]:
     return list(places.values())
 
 
-def _without_auroc(rows: Sequence[Row]) -> Board:
+def _without_auroc(rows: Sequence[BoardRow]) -> Board:
     """Rank rows by AP_U; where their intervals overlap by R_U, then by nOSE."""
     numbers = {metric: [row.mean_of(metric) for row in rows] for metric in WITHOUT_AUROC}
     signs = {m: 1 if get_metric(m).direction is Direction.HIGHER else -1 for m in WITHOUT_AUROC}
@@ -565,7 +565,7 @@ def _without_auroc(rows: Sequence[Row]) -> Board:
 
 
 def _board(
-    rows: Sequence[Row], ranks: Sequence[int | None], by: tuple[str, ...], n_paired: int = 0
+    rows: Sequence[BoardRow], ranks: Sequence[int | None], by: tuple[str, ...], n_paired: int = 0
 ) -> Board:
     """Put rows of a rank together; within a rank they keep their order."""
     places = sorted(range(len(rows)), key=lambda k: math.inf if (r := ranks[k]) is None else r)

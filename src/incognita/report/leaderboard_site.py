@@ -27,8 +27,8 @@ from incognita.report.equations import as_mathml
 from incognita.report.leaderboard import (
     BenchmarkBoards,
     Board,
+    BoardRow,
     Number,
-    Row,
     Submissions,
     SubmittedResult,
     boards_of,
@@ -90,7 +90,7 @@ class NumberColumn(NamedTuple):
         """What its head shows."""
         return f"{get_metric(self.metric).title} {self.split or 'mean'}"
 
-    def of(self, row: Row) -> Number | None:
+    def of(self, row: BoardRow) -> Number | None:
         """Return the number of a row."""
         if self.split:
             return row.number(self.metric, self.split)
@@ -289,7 +289,7 @@ class Place(NamedTuple):
 
     benchmark: BenchmarkBoards
     board: Board
-    row: Row
+    row: BoardRow
     rank: int | None
 
     @property
@@ -318,7 +318,7 @@ _INDEX_COLUMNS = (
 )
 
 
-def row_id(row: Row) -> str:
+def row_id(row: BoardRow) -> str:
     """Return the place of a row in links; it is the same whenever the site is built."""
     return f"{slug(row.title) or 'row'}-{row.id}"
 
@@ -510,7 +510,7 @@ def _board_table(
 
 
 def _board_row(
-    row: Row,
+    row: BoardRow,
     rank: int | None,
     n_tied: int,
     numbers: Sequence[NumberColumn],
