@@ -9,7 +9,10 @@ import pytest
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 from tests.report.toy_runs import CLASSES, toy_evaluation
+from typer.testing import CliRunner
 
+import incognita
+from incognita.cli.app import app
 from incognita.report import html_of, page_of
 from incognita.report.classifier import best_in_words, run_names, tied_in, tied_with_best
 from incognita.report.drawings import label_sides
@@ -273,6 +276,25 @@ def test_a_search_has_its_curve():
     found = section(page, "parameters matter")
     assert "from 60.0 to 80.0" in found.sentence
     assert found.parts[0].data["auroc"].to_list() == [60.0, 80.0]
+
+
+def test_a_stored_run_becomes_the_page_of_its_evaluation(tmp_path):
+    """Digits are embedded, so that their pictures can be loaded again."""
+    options = {"benchmark": "digits/standard", "limit": 40, "n_resamples": 30, "search": True}
+    report = incognita.evaluate(methods="msp, mds", out=tmp_path / "results", **options)
+    done = CliRunner().invoke(app, ["report", str(tmp_path), "--out", str(tmp_path / "page.html")])
+    assert done.exit_code == 0, done.output
+    html = (tmp_path / "page.html").read_text()
+    assert html == html_of(report)
+    page = page_of(report)
+    assert page.answer == best_in_words(report)
+    galleries = section(page, "fail on").parts
+    assert sum(len(gallery.pictures) for gallery in galleries) > 20
+    assert html.count("data:image/webp") == sum(len(g.pictures) for g in galleries)
+    assert ("model", "digits-classifier") in page.facts
+    hashes = next(text for label, text in page.footer if label.startswith("hashes"))
+    assert str(report.metadata["weights"]) in hashes
+    assert [label for label, _ in page.footer][-1] == "page"
 
 
 def test_no_method_is_a_sentence(run):

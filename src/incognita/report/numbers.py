@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from incognita._version import __version__
 from incognita.report.charts import NO_VALUE
-from incognita.results.evaluation import Evaluation
+from incognita.results.evaluation import QUALITY, Evaluation
 from incognita.results.method_result import MethodResult, identity_hash
 
 INTERVAL = "± is half of the 95 % bootstrap interval over images; a click shows its bounds."
@@ -54,14 +54,15 @@ def joined(names: Iterable[str], *, limit: int = 6) -> str:
 def run_facts(evaluation: Evaluation) -> tuple[tuple[str, str], ...]:
     """Return the model, the benchmark, the images and the date of a run."""
     first = next(iter(evaluation.methods.values()))
-    quality = {name: v for name, v in evaluation.known_quality().items() if not math.isnan(v)}
+    found = {name: first.get(metric, "known") for name, metric in QUALITY[evaluation.row].items()}
+    quality = {name: r for name, r in found.items() if not math.isnan(r.value)}
     finished = max(str(r.provenance.get("finished", "")) for r in evaluation.methods.values())
     bootstrap = f"95 % bootstrap over images, {first.identity.get('resamples', '?')} replicates"
     facts = {
         "model": evaluation.model_name,
         "benchmark": f"{evaluation.metadata['benchmark']} v{evaluation.metadata['version']}",
         "images": images_in_words(evaluation),
-        **{name: f"{percent(value)} %" for name, value in quality.items()},
+        **{name: with_margin(r.value, r.low, r.high, " %") for name, r in quality.items()},
         "intervals": bootstrap,
         "finished": finished[:10],
     }

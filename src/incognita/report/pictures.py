@@ -126,9 +126,9 @@ def window_around(
 
     Its sides are three times those of the box, and at least this share of the image.
 
-    >>> window_around((10, 10, 20, 20), 200, 100)
+    >>> window_around((10.0, 10.0, 20.0, 20.0), 200, 100)
     (0.0, 0.0, 50.0, 50.0)
-    >>> window_around((180, 40, 200, 60), 200, 100)
+    >>> window_around((180.0, 40.0, 200.0, 60.0), 200, 100)
     (140.0, 20.0, 200.0, 80.0)
     """
     longest = 3 * max(xyxy[2] - xyxy[0], xyxy[3] - xyxy[1])
