@@ -1,6 +1,5 @@
 """The leaderboard as a folder of static pages, with its tables as CSV and JSON."""
 
-import ast
 import csv
 import json
 import math
@@ -11,19 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from inspect import cleandoc
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from incognita._version import __version__
-from incognita.calls import parse_call, split_calls
-from incognita.errors import IncognitaError, InvalidDataError, count
+from incognita.errors import InvalidDataError, count
 from incognita.files import reporting_full_disk
-from incognita.methods import METHODS
 from incognita.metrics.catalog import get_metric
 from incognita.report import html_of
-from incognita.report.equations import as_mathml
 from incognita.report.leaderboard import (
     BenchmarkBoards,
     Board,
@@ -33,6 +28,7 @@ from incognita.report.leaderboard import (
     SubmittedResult,
     boards_of,
 )
+from incognita.report.method_docs import method_docs
 from incognita.report.page import Cell, Page, PageColumn, PageTable, Section, render, slug
 from incognita.results.disclosure import FIELDS
 from incognita.results.method_result import Cost
@@ -554,74 +550,6 @@ def _without_place(entry: SubmittedResult) -> str:
 
 
 # --- pages of methods and models
-
-
-class Span(NamedTuple):
-    """A part of a docstring: `text`, `code`, or an `equation` or a `formula` inside of a line.
-
-    `mathml` is the equation for a browser; empty where it has to be shown as TeX.
-    """
-
-    kind: str
-    text: str
-    mathml: str = ""
-
-
-_SPANS = re.compile(r"\$\$(?P<equation>.+?)\$\$|\$(?P<formula>[^$]+)\$|`(?P<code>[^`]+)`")
-
-
-def paragraphs(docstring: str) -> list[list[Span]]:
-    """Return the paragraphs of a docstring, without its examples.
-
-    >>> [span[:2] for span in paragraphs("Energy $$ s = 1 $$ with `T`")[0]]
-    [('text', 'Energy '), ('equation', 's = 1'), ('text', ' with '), ('code', 'T')]
-    """
-    text = cleandoc(docstring).partition(">>>")[0]
-    blocks = [" ".join(block.split()) for block in re.split(r"\n\s*\n", text)]
-    return [list(_spans(block)) for block in blocks if block]
-
-
-def _spans(block: str) -> Iterator[Span]:
-    end = 0
-    for found in _SPANS.finditer(block):
-        if found.start() > end:
-            yield Span("text", block[end : found.start()])
-        kind = str(found.lastgroup)
-        content, end = found[kind].strip(), found.end()
-        is_math = kind != "code"
-        mathml = as_mathml(content, is_block=kind == "equation") if is_math else None
-        yield Span(kind, content, mathml or "")
-    if end < len(block):
-        yield Span("text", block[end:])
-
-
-def method_docs(name: str) -> dict[str, list[list[Span]]]:
-    """Return what is written about a method and those it wraps, by name.
-
-    Files of users are read, never run; where there is none, nothing is returned.
-    """
-    try:
-        calls = [parse_call(p, kind="method", example="knn").name for p in split_calls(name, "+")]
-    except IncognitaError:
-        return {}
-    joined = "+".join(calls)
-    names = [joined] if joined in METHODS else calls
-    docs = {part: _docstring(part) for part in names}
-    return {part: paragraphs(doc) for part, doc in docs.items() if doc}
-
-
-def _docstring(name: str) -> str:
-    if name in METHODS:
-        return METHODS.docstring(name)
-    file, _, title = name.rpartition(":")
-    try:
-        body = (
-            ast.parse(Path(file).read_text(encoding="utf-8")).body if file.endswith(".py") else []
-        )
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return ""
-    found = [node for node in body if isinstance(node, ast.ClassDef) and node.name == title]
-    return (ast.get_docstring(found[0]) or "") if found else ""
 
 
 def _method_page(name: str, places: Sequence[Place]) -> str:
