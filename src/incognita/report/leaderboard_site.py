@@ -145,7 +145,7 @@ def number_cell(metric: str, number: Number | None, *, is_best: bool = False) ->
     if not math.isnan(number.low):
         parts.append(f"± {scale * (number.high - number.low) / 2:.{digits}f}")
     if number.n_runs > 1:
-        parts.append(f"std {scale * number.deviation:.{digits}f}, {number.n_runs} runs")
+        parts.append(f"std {scale * number.deviation:.{digits}f}")
     text = f"{scale * number.value:.{digits}f}"
     return Cell(text, number.value, "; ".join(parts), is_best=is_best)
 
@@ -425,7 +425,7 @@ def _facts(benchmark: BenchmarkBoards) -> tuple[tuple[str, str], ...]:
         ("about", benchmark.title),
         ("rows", f"{len(rows):,}"),
         ("verified", f"{sum(row.is_verified for row in rows):,}"),
-        ("images", _board_question(benchmark.boards[0])),
+        ("images", _board_question(benchmark.boards[0]).removeprefix("Tested on ")),
         *newest,
     )
 
@@ -435,7 +435,7 @@ def _board_question(board: Board) -> str:
     first = board.rows[0].first
     limit = first.identity.get("limit")
     images = "all images" if limit is None else f"at most {limit} images per set"
-    return images if board.by == ("auroc",) else f"Without an unknown score: {images}"
+    return f"Tested on {images}{'' if board.by == ('auroc',) else ', without an unknown score'}"
 
 
 def _board_sentence(board: Board) -> str:
@@ -478,6 +478,12 @@ def _board_table(
         ),
         *map(_number_head, numbers),
         PageColumn(key="training", label="training", is_number=False, is_shown=has_training),
+        PageColumn(
+            key="runs",
+            label="runs",
+            definition="Trainings that differ in their seed; std is over them.",
+            is_shown=any(len(row.entries) > 1 for row in board.rows),
+        ),
         PageColumn(key="verified", label="verified", is_number=False, is_choice=True),
         *(
             PageColumn(
@@ -514,15 +520,17 @@ def _board_row(
 ) -> dict[str, Cell]:
     first = row.first
     report, cost = _run_file(first.run), first.result.cost
+    shown = f"report (1 of {len(row.entries)})" if len(row.entries) > 1 else "report"
     remark = "" if row.is_verified else _without_place(first)
     cells = {
         "method": Cell(row.title, href=f"../methods/{file_slug(first.result.method)}.html"),
         "model": Cell(first.model, href=f"../models/{file_slug(model_key(first))}.html"),
         "rank": _rank_cell(rank, n_tied),
         "training": Cell(row.training or "-"),
+        "runs": _counted(len(row.entries)),
         "verified": Cell("verified") if row.is_verified else Cell("no", note=remark),
         "finished": Cell(str(first.result.provenance.get("finished", "-"))[:10]),
-        "report": Cell("report", href=f"../{report}") if report in reports else Cell("-"),
+        "report": Cell(shown, href=f"../{report}") if report in reports else Cell("-"),
         "link": Cell("#", href=f"#{row_id(row)}"),
     }
     cells |= {name: Cell(text) for name, text in row.disclosure.items()}
