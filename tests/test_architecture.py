@@ -26,7 +26,7 @@ LAYERS = [
     {"decisions"},
     {"results"},
     {"evaluation"},
-    {"report"},
+    {"report", "integrations"},
     {"cli"},
 ]
 # Modules with one importer that are ideas of their own: entries of a table, kernels, commands.
@@ -55,6 +55,7 @@ SINGLE_IMPORTER = {
     "incognita.cli.results",
     "incognita.cli.selfaware",
     "incognita.cli.store",
+    "incognita.containers.exchange",
     "incognita.decisions",
     "incognita.decisions.confidence_thresholds",
     "incognita.decisions.guard",
@@ -64,7 +65,9 @@ SINGLE_IMPORTER = {
     "incognita.evaluation.detector",
     "incognita.evaluation.gallery",
     "incognita.evaluation.hyperparameter_search",
+    "incognita.formats.coco_layout",
     "incognita.formats.coco_results",
+    "incognita.integrations.torchmetrics",
     "incognita.kernels.coco_json",
     "incognita.kernels.ranking",
     "incognita.kernels.selection",

@@ -234,6 +234,9 @@ def test_objects_of_an_open_set_detector_are_found_under_its_own_label(open_run)
     alone = replace(open_run, methods={"own-label": open_run.methods["own-label"]})
     page = page_of(alone)
     assert page.answer.endswith("itself.")
+    assert page.table.rows[0]["near auroc"].text == NO_VALUE
+    assert section(page, "thresholds").sentence.endswith("unknown by the detector itself.")
+    assert {"cost", "recall-error"}.isdisjoint(s.anchor for s in page.sections)
     data = chart(page, "unknown-classes").data
     found = data.filter(polars.col("outcome") == ObjectOutcome.FOUND)["n"].sum()
     unknown = open_run.objects.filter(polars.col("role") == "unknown")

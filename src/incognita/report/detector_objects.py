@@ -439,16 +439,10 @@ class _Drawer:
     sections: ObjectSections
     images: Images
 
-    @cached_property
-    def _rows(self) -> dict[str, dict[tuple[str, str], list[dict[str, Any]]]]:
-        found: dict[str, dict[tuple[str, str], list[dict[str, Any]]]] = {}
-        outcomes = self.sections.outcomes
-        for kind, rows in (("boxes", outcomes.box_rows), ("objects", outcomes.object_rows)):
-            by_image: dict[tuple[str, str], list[dict[str, Any]]] = {}
-            for row in rows.iter_rows(named=True):
-                by_image.setdefault((row["set"], row["image_id"]), []).append(row)
-            found[kind] = by_image
-        return found
+    def _rows(self, frame: polars.DataFrame, case: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the boxes or the objects of the image of a case."""
+        same = [polars.col(name) == case[name] for name in ("set", "image_id")]
+        return frame.filter(*same).to_dicts()
 
     def picture(self, case: dict[str, Any]) -> Picture | None:
         """Draw one case, or return None where its image cannot be read."""
@@ -459,11 +453,11 @@ class _Drawer:
         corners = tuple(case[name] for name in CORNERS)
         objects = [
             DrawnBox(tuple(row[name] for name in CORNERS), None)
-            for row in self._rows["objects"].get(key, [])
+            for row in self._rows(self.sections.outcomes.object_rows, case)
         ]
         others = [
             _drawn(row)._replace(text="")
-            for row in self._rows["boxes"].get(key, [])
+            for row in self._rows(self.sections.outcomes.box_rows, case)
             if tuple(row[name] for name in CORNERS) != corners
         ]
         is_box = "is_called_unknown" in case
@@ -584,7 +578,9 @@ def _curves(data: polars.DataFrame, groups: tuple[str, ...], star: float) -> Any
     kind = partial(_field, "what:N", title=None)
     base = altair.Chart(data)
     lines = base.mark_line().encode(
-        x=altair.X("confidence:Q", title="confidence threshold"),
+        x=altair.X(
+            "confidence:Q", title="confidence threshold", axis=altair.Axis(values=[0, 0.5, 1])
+        ),
         y=altair.Y("share:Q", title="unknown objects, %", scale=altair.Scale(domain=[0, 100])),
         color=kind(altair.Color, scale=inks),
         strokeDash=kind(altair.StrokeDash, scale=dashes),

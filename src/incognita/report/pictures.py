@@ -6,7 +6,7 @@ Images come from the data sets of a run made in this process, or from its benchm
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from incognita.results.score_tables import as_utf8
 SIDE = 224  # pixels of the longer side of a thumbnail
 QUALITY = 55  # of WebP
 MOST_BYTES = 1_500_000  # of all thumbnails of a page, which may have 3 MB
+MOST_TRIED = 10  # cases for each picture of a gallery
 T = TypeVar("T")
 
 
@@ -156,9 +157,12 @@ class PictureBudget:
     def take(
         self, cases: Iterable[T], draw: Callable[[T], Picture | None], n_pictures: int
     ) -> tuple[Picture, ...]:
-        """Draw cases until there are enough pictures or too many bytes; None is passed over."""
+        """Draw cases until there are enough pictures or too many bytes; None is passed over.
+
+        After many images that cannot be read, the rest is not tried.
+        """
         drawn: list[Picture] = []
-        for picture in filter(None, map(draw, cases)):
+        for picture in filter(None, map(draw, islice(cases, MOST_TRIED * n_pictures))):
             self.n_bytes -= len(picture.image) * 4 // 3  # as text in the page
             if self.n_bytes < 0:
                 break
