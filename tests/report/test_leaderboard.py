@@ -30,19 +30,17 @@ from incognita.cli.leaderboard import make_server
 from incognita.errors import InvalidDataError
 from incognita.methods import list_methods
 from incognita.metrics.measure import Interval
-from incognita.report.equations import as_mathml
 from incognita.report.leaderboard import apart_by_interval, apart_by_pairs, boards_of, collect
 from incognita.report.leaderboard_site import (
     Site,
     as_csv,
     as_json,
     file_slug,
-    method_docs,
     number_columns,
-    paragraphs,
     row_id,
     save_site,
 )
+from incognita.report.method_docs import as_mathml, method_docs, paragraphs
 
 METHODS = {"knn": 2.0, "msp": 1.0, "energy": 1.0, "mds": 0.2}
 EVIL = "<script>alert(1)</script>"

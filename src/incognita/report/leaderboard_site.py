@@ -1,6 +1,5 @@
 """The leaderboard as a folder of static pages, with its tables as CSV and JSON."""
 
-import ast
 import csv
 import json
 import math
@@ -11,19 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from inspect import cleandoc
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from incognita._version import __version__
-from incognita.calls import parse_call, split_calls
-from incognita.errors import IncognitaError, InvalidDataError, count
+from incognita.errors import InvalidDataError, count
 from incognita.files import reporting_full_disk
-from incognita.methods import METHODS
 from incognita.metrics.catalog import get_metric
 from incognita.report import html_of
-from incognita.report.equations import as_mathml
 from incognita.report.leaderboard import (
     BenchmarkBoards,
     Board,
@@ -33,6 +28,7 @@ from incognita.report.leaderboard import (
     SubmittedResult,
     boards_of,
 )
+from incognita.report.method_docs import method_docs
 from incognita.report.page import Cell, Page, PageColumn, PageTable, Section, render, slug
 from incognita.results.disclosure import FIELDS
 from incognita.results.method_result import Cost
@@ -149,7 +145,7 @@ def number_cell(metric: str, number: Number | None, *, is_best: bool = False) ->
     if not math.isnan(number.low):
         parts.append(f"± {scale * (number.high - number.low) / 2:.{digits}f}")
     if number.n_runs > 1:
-        parts.append(f"std {scale * number.deviation:.{digits}f}, {number.n_runs} runs")
+        parts.append(f"std {scale * number.deviation:.{digits}f}")
     text = f"{scale * number.value:.{digits}f}"
     return Cell(text, number.value, "; ".join(parts), is_best=is_best)
 
@@ -429,7 +425,7 @@ def _facts(benchmark: BenchmarkBoards) -> tuple[tuple[str, str], ...]:
         ("about", benchmark.title),
         ("rows", f"{len(rows):,}"),
         ("verified", f"{sum(row.is_verified for row in rows):,}"),
-        ("images", _board_question(benchmark.boards[0])),
+        ("images", _board_question(benchmark.boards[0]).removeprefix("Tested on ")),
         *newest,
     )
 
@@ -439,7 +435,7 @@ def _board_question(board: Board) -> str:
     first = board.rows[0].first
     limit = first.identity.get("limit")
     images = "all images" if limit is None else f"at most {limit} images per set"
-    return images if board.by == ("auroc",) else f"Without an unknown score: {images}"
+    return f"Tested on {images}{'' if board.by == ('auroc',) else ', without an unknown score'}"
 
 
 def _board_sentence(board: Board) -> str:
@@ -482,6 +478,12 @@ def _board_table(
         ),
         *map(_number_head, numbers),
         PageColumn(key="training", label="training", is_number=False, is_shown=has_training),
+        PageColumn(
+            key="runs",
+            label="runs",
+            definition="Trainings that differ in their seed; std is over them.",
+            is_shown=any(len(row.entries) > 1 for row in board.rows),
+        ),
         PageColumn(key="verified", label="verified", is_number=False, is_choice=True),
         *(
             PageColumn(
@@ -518,15 +520,17 @@ def _board_row(
 ) -> dict[str, Cell]:
     first = row.first
     report, cost = _run_file(first.run), first.result.cost
+    shown = f"report (1 of {len(row.entries)})" if len(row.entries) > 1 else "report"
     remark = "" if row.is_verified else _without_place(first)
     cells = {
         "method": Cell(row.title, href=f"../methods/{file_slug(first.result.method)}.html"),
         "model": Cell(first.model, href=f"../models/{file_slug(model_key(first))}.html"),
         "rank": _rank_cell(rank, n_tied),
         "training": Cell(row.training or "-"),
+        "runs": _counted(len(row.entries)),
         "verified": Cell("verified") if row.is_verified else Cell("no", note=remark),
         "finished": Cell(str(first.result.provenance.get("finished", "-"))[:10]),
-        "report": Cell("report", href=f"../{report}") if report in reports else Cell("-"),
+        "report": Cell(shown, href=f"../{report}") if report in reports else Cell("-"),
         "link": Cell("#", href=f"#{row_id(row)}"),
     }
     cells |= {name: Cell(text) for name, text in row.disclosure.items()}
@@ -554,74 +558,6 @@ def _without_place(entry: SubmittedResult) -> str:
 
 
 # --- pages of methods and models
-
-
-class Span(NamedTuple):
-    """A part of a docstring: `text`, `code`, or an `equation` or a `formula` inside of a line.
-
-    `mathml` is the equation for a browser; empty where it has to be shown as TeX.
-    """
-
-    kind: str
-    text: str
-    mathml: str = ""
-
-
-_SPANS = re.compile(r"\$\$(?P<equation>.+?)\$\$|\$(?P<formula>[^$]+)\$|`(?P<code>[^`]+)`")
-
-
-def paragraphs(docstring: str) -> list[list[Span]]:
-    """Return the paragraphs of a docstring, without its examples.
-
-    >>> [span[:2] for span in paragraphs("Energy $$ s = 1 $$ with `T`")[0]]
-    [('text', 'Energy '), ('equation', 's = 1'), ('text', ' with '), ('code', 'T')]
-    """
-    text = cleandoc(docstring).partition(">>>")[0]
-    blocks = [" ".join(block.split()) for block in re.split(r"\n\s*\n", text)]
-    return [list(_spans(block)) for block in blocks if block]
-
-
-def _spans(block: str) -> Iterator[Span]:
-    end = 0
-    for found in _SPANS.finditer(block):
-        if found.start() > end:
-            yield Span("text", block[end : found.start()])
-        kind = str(found.lastgroup)
-        content, end = found[kind].strip(), found.end()
-        is_math = kind != "code"
-        mathml = as_mathml(content, is_block=kind == "equation") if is_math else None
-        yield Span(kind, content, mathml or "")
-    if end < len(block):
-        yield Span("text", block[end:])
-
-
-def method_docs(name: str) -> dict[str, list[list[Span]]]:
-    """Return what is written about a method and those it wraps, by name.
-
-    Files of users are read, never run; where there is none, nothing is returned.
-    """
-    try:
-        calls = [parse_call(p, kind="method", example="knn").name for p in split_calls(name, "+")]
-    except IncognitaError:
-        return {}
-    joined = "+".join(calls)
-    names = [joined] if joined in METHODS else calls
-    docs = {part: _docstring(part) for part in names}
-    return {part: paragraphs(doc) for part, doc in docs.items() if doc}
-
-
-def _docstring(name: str) -> str:
-    if name in METHODS:
-        return METHODS.docstring(name)
-    file, _, title = name.rpartition(":")
-    try:
-        body = (
-            ast.parse(Path(file).read_text(encoding="utf-8")).body if file.endswith(".py") else []
-        )
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return ""
-    found = [node for node in body if isinstance(node, ast.ClassDef) and node.name == title]
-    return (ast.get_docstring(found[0]) or "") if found else ""
 
 
 def _method_page(name: str, places: Sequence[Place]) -> str:

@@ -1,12 +1,91 @@
-"""Equations of docstrings as MathML, which browsers draw without a script.
+"""What is written about a method, for a page: the text of its docstring, its equations as MathML.
 
-Only the TeX that docstrings use is known; an equation with anything else is shown as it is written.
+Browsers draw MathML without a script. Only the TeX that docstrings use is known; an equation with
+anything else is shown as it is written.
 """
 
 # ruff: noqa: RUF001 - letters of equations may look like others
 
+import ast
 import re
+from collections.abc import Iterator
 from html import escape
+from inspect import cleandoc
+from pathlib import Path
+from typing import NamedTuple
+
+from incognita.calls import parse_call, split_calls
+from incognita.errors import IncognitaError
+from incognita.methods import METHODS
+
+
+class Span(NamedTuple):
+    """A part of a docstring: `text`, `code`, or an `equation` or a `formula` inside of a line.
+
+    `mathml` is the equation for a browser; empty where it has to be shown as TeX.
+    """
+
+    kind: str
+    text: str
+    mathml: str = ""
+
+
+_SPANS = re.compile(r"\$\$(?P<equation>.+?)\$\$|\$(?P<formula>[^$]+)\$|`(?P<code>[^`]+)`")
+
+
+def paragraphs(docstring: str) -> list[list[Span]]:
+    """Return the paragraphs of a docstring, without its examples.
+
+    >>> [span[:2] for span in paragraphs("Energy $$ s = 1 $$ with `T`")[0]]
+    [('text', 'Energy '), ('equation', 's = 1'), ('text', ' with '), ('code', 'T')]
+    """
+    text = cleandoc(docstring).partition(">>>")[0]
+    blocks = [" ".join(block.split()) for block in re.split(r"\n\s*\n", text)]
+    return [list(_spans(block)) for block in blocks if block]
+
+
+def _spans(block: str) -> Iterator[Span]:
+    end = 0
+    for found in _SPANS.finditer(block):
+        if found.start() > end:
+            yield Span("text", block[end : found.start()])
+        kind = str(found.lastgroup)
+        content, end = found[kind].strip(), found.end()
+        is_math = kind != "code"
+        mathml = as_mathml(content, is_block=kind == "equation") if is_math else None
+        yield Span(kind, content, mathml or "")
+    if end < len(block):
+        yield Span("text", block[end:])
+
+
+def method_docs(name: str) -> dict[str, list[list[Span]]]:
+    """Return what is written about a method and those it wraps, by name.
+
+    Files of users are read, never run; where there is none, nothing is returned.
+    """
+    try:
+        calls = [parse_call(p, kind="method", example="knn").name for p in split_calls(name, "+")]
+    except IncognitaError:
+        return {}
+    joined = "+".join(calls)
+    names = [joined] if joined in METHODS else calls
+    docs = {part: _docstring(part) for part in names}
+    return {part: paragraphs(doc) for part, doc in docs.items() if doc}
+
+
+def _docstring(name: str) -> str:
+    if name in METHODS:
+        return METHODS.docstring(name)
+    file, _, title = name.rpartition(":")
+    try:
+        body = (
+            ast.parse(Path(file).read_text(encoding="utf-8")).body if file.endswith(".py") else []
+        )
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return ""
+    found = [node for node in body if isinstance(node, ast.ClassDef) and node.name == title]
+    return (ast.get_docstring(found[0]) or "") if found else ""
+
 
 # words in braces are one token, since they keep their blanks
 _TOKENS = re.compile(
