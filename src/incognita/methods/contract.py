@@ -238,7 +238,7 @@ def higher_is_more_unknown(case: Case) -> str | None:
     if max(values) >= _CLEAR and np.mean(values) >= _OFTEN:
         return None
     places = "between the classes, near zero and in unused directions"
-    shown = "AUROC {:.2f}, {:.2f} and {:.2f} of unknown rows {}".format(*values, places)
+    shown = f"AUROC {', '.join(f'{value:.2f}' for value in values)} of unknown rows {places}"
     if max(values) >= _CLEAR:
         return Doubt(f"Unknown rows of one kind score higher, others lower ({shown}). Compare.")
     if min(values) <= 1 - _CLEAR:
