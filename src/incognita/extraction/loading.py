@@ -103,12 +103,15 @@ class BatchReader:
             return f"preprocess gave {type(inputs).__name__}, not a tensor"
         return inputs
 
-    def join(self, results: Mapping[int, Tensor | PreprocessedImage | str]) -> ReadImages:
-        """Join the images of a batch."""
+    def join(
+        self, results: Mapping[int, Tensor | PreprocessedImage | str], *, pin: bool = False
+    ) -> ReadImages:
+        """Join the images of a batch, in pinned memory if a GPU shall read from it."""
         self._check_shapes(results)
         read = {row: found for row, found in results.items() if not isinstance(found, str)}
         failed = {row: reason for row, reason in results.items() if isinstance(reason, str)}
-        return ReadImages(tuple(read), _joined(list(read.values())) if read else None, failed)
+        inputs = _joined(list(read.values()), pin=pin) if read else None
+        return ReadImages(tuple(read), inputs, failed)
 
     def _check_shapes(self, results: Mapping[int, Tensor | PreprocessedImage | str]) -> None:
         """Raise if tensors cannot be one batch, which is the fault of no single image."""
@@ -127,13 +130,16 @@ class BatchReader:
                 )
 
 
-def _joined(inputs: list[Tensor | PreprocessedImage]) -> Inputs:
+def _joined(inputs: list[Tensor | PreprocessedImage], *, pin: bool) -> Inputs:
     images = tuple(image for image in inputs if isinstance(image, PreprocessedImage))
     if images:
         return images
-    batch = torch.stack([tensor for tensor in inputs if isinstance(tensor, Tensor)])
+    tensors = [tensor for tensor in inputs if isinstance(tensor, Tensor)]
+    first = tensors[0]
+    batch = torch.empty((len(tensors), *first.shape), dtype=first.dtype, pin_memory=pin)
+    torch.stack(tensors, out=batch)
     if batch.ndim == 4 and batch.dtype != torch.uint8:  # whole levels have channels last already
-        batch = batch.contiguous(memory_format=torch.channels_last)
+        return batch.contiguous(memory_format=torch.channels_last)
     return batch
 
 
@@ -211,8 +217,7 @@ class Loader:
         parts = [rows[k : k + _IMAGES_PER_TASK] for k in range(0, len(rows), _IMAGES_PER_TASK)]
         read = readers.map(lambda part: [reader.read(row) for row in part], parts)
         results = dict(zip(rows, (result for part in read for result in part), strict=True))
-        images = reader.join(results)
-        return images.pin_memory() if self.pin else images
+        return reader.join(results, pin=self.pin)
 
     def _in_readers(self, batches: Iterator[range]) -> Generator[ReadImages, None, None]:
         assert self.readers is not None

@@ -2,11 +2,14 @@
 
 import os
 import stat
+import sys
+import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -227,7 +230,52 @@ class RealFolder(NamedTuple):
 def load_image(path: Path) -> Shaped[np.ndarray, "height width 3"]:
     """Read an image file as uint8 RGB."""
     with opened_image(path) as image:
+        decode = _decode_jpeg() if image.format in ("JPEG", "MPO") else None
+        if decode is not None and image.mode in ("RGB", "L"):
+            with suppress(RuntimeError):  # damaged: Pillow says what is wrong with it
+                return decode(path)
         return _rgb(image)
+
+
+def _decode_jpeg() -> Callable[[Path], Shaped[np.ndarray, "height width 3"]] | None:
+    """Return torchvision's decoder of JPEG files, if it is there and decodes as Pillow does.
+
+    It takes as little as half the time, because it copies pixels once.
+    """
+    return _checked_decoder() if "torch" in sys.modules else None
+
+
+@lru_cache(maxsize=1)
+def _checked_decoder() -> Callable[[Path], Shaped[np.ndarray, "height width 3"]] | None:
+    """Compare both decoders on small pictures: their versions of libjpeg may differ."""
+    try:
+        from torchvision.io import ImageReadMode, decode_jpeg, read_file
+    except Exception:  # torchvision may be missing, or not fit this torch
+        return None
+
+    def decode(path: Path) -> Shaped[np.ndarray, "height width 3"]:
+        levels = decode_jpeg(read_file(str(path)), mode=ImageReadMode.UNCHANGED)
+        levels = levels.expand(3, -1, -1).permute(1, 2, 0)
+        return np.ascontiguousarray(levels.numpy())
+
+    return decode if _decodes_like_pillow(decode) else None
+
+
+def _decodes_like_pillow(decode: Callable[[Path], np.ndarray]) -> bool:
+    from PIL import Image
+
+    levels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    picture = Image.fromarray(levels).resize((61, 43))
+    kinds = [{"subsampling": k, "progressive": p} for k in (0, 1, 2) for p in (False, True)]
+    with tempfile.TemporaryDirectory(prefix="incognita-jpeg-") as folder:
+        path = Path(folder, "picture.jpg")
+        for image, options in [(picture.convert("L"), {}), *((picture, kind) for kind in kinds)]:
+            image.save(path, "JPEG", quality=85, **options)
+            with Image.open(path) as read:
+                expected = np.asarray(read.convert("RGB"))
+            if not np.array_equal(decode(path), expected):
+                return False
+    return True
 
 
 @contextmanager

@@ -108,22 +108,30 @@ def _level(total: np.int32) -> np.int32:
 
 @numba.njit(cache=True, nogil=True)
 def _along_rows(image: Array, columns: Array, weights: Array) -> Array:
-    n_columns = columns.shape[1]
-    out = np.empty((image.shape[0], n_columns, 3), np.uint8)
-    for row in range(image.shape[0]):
-        pixels = image[row]
+    n_rows, n_columns = image.shape[0], columns.shape[1]
+    flat = image.reshape(n_rows, image.shape[1] * 3)
+    out = np.empty((n_rows, n_columns * 3), np.uint8)
+    one, two, three = (
+        np.uint64(1),
+        np.uint64(2),
+        np.uint64(3),
+    )  # unsigned: never counted from behind
+    for row in range(n_rows):
+        pixels = flat[row]
         for column in range(n_columns):
-            start = columns[0, column]
             red = green = blue = np.int32(_HALF)
+            place = three * np.uint64(columns[0, column])
             for tap in range(columns[1, column]):
                 weight = weights[column, tap]
-                red += np.int32(pixels[start + tap, 0]) * weight
-                green += np.int32(pixels[start + tap, 1]) * weight
-                blue += np.int32(pixels[start + tap, 2]) * weight
-            out[row, column, 0] = _level(red)
-            out[row, column, 1] = _level(green)
-            out[row, column, 2] = _level(blue)
-    return out
+                red += np.int32(pixels[place]) * weight
+                green += np.int32(pixels[place + one]) * weight
+                blue += np.int32(pixels[place + two]) * weight
+                place += three
+            end = three * np.uint64(column)
+            out[row, end] = _level(red)
+            out[row, end + one] = _level(green)
+            out[row, end + two] = _level(blue)
+    return out.reshape(n_rows, n_columns, 3)
 
 
 @numba.njit(cache=True, nogil=True)
