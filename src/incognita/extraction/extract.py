@@ -34,7 +34,7 @@ from incognita.containers import (
 from incognita.errors import InvalidDataError, StorageError, WorkerError
 from incognita.extraction.classifier_pass import ClassifierExtraction
 from incognita.extraction.detector_pass import DetectorExtraction
-from incognita.extraction.loading import Inputs, Loader, ReaderProcesses
+from incognita.extraction.loading import Inputs, Loader, ReaderProcesses, is_of_a_reader
 from incognita.extraction.recorded import save_outputs
 from incognita.extraction.settings import (
     FailedImage,
@@ -268,7 +268,7 @@ class ExtractionJob:
         if given is None:
             is_long = n_images >= _FEWEST_FOR_READERS
             is_worth_it = self.settings.is_cuda and is_long and not _is_in_memory(self.dataset)
-            given = min(_MOST_READERS, n_cores()) if is_worth_it and _can_be_sent(steps) else 0
+            given = most_readers() if is_worth_it and _can_be_sent(steps) else 0
         elif given > 1 and not steps.is_detached:
             warnings.warn(
                 f"The preprocessing of {self.task.model.name} is a method of the model, which is "
@@ -277,6 +277,16 @@ class ExtractionJob:
             )
             given = 0
         return given if given > 1 else 0
+
+
+def most_readers() -> int:
+    """Return how many processes read images where nothing else is said."""
+    return min(_MOST_READERS, n_cores())
+
+
+def readers_for(settings: Settings) -> ReaderProcesses:
+    """Return readers that several calls can share; they start when they are first needed."""
+    return ReaderProcesses(settings.workers or most_readers(), pin=settings.is_cuda)
 
 
 def _is_in_memory(dataset: Dataset) -> bool:
@@ -341,6 +351,10 @@ def _run_here(
     runner = job.runner(readers, turn)
     try:
         runner.run(pending, shards.write, on_progress)
+    except RuntimeError as error:
+        if readers is not None and is_of_a_reader(error):
+            raise readers.failure(error, job.dataset) from error
+        raise
     finally:
         runner.model.close()
     return runner.model.passes
@@ -409,14 +423,14 @@ def run_on_devices(
     turns = context.Semaphore(len(devices) if job.settings.is_cuda else at_once)
     source, pickled = source_of(job.task.model), _pickled(job)
     shared = (source, pickled, shards, list(pending), context.Value("q", 0), turns)
-    each = n_readers // len(devices)
+    n_readers //= len(devices)
     workers: dict[Connection, SpawnProcess] = {}
     try:
         for device in devices[: len(pending)]:
             reader, writer = context.Pipe(duplex=False)
             # not a daemon, which could not start readers; an orphan ends by itself
             process = context.Process(
-                target=_work, args=(*shared, device, each, torch.get_num_threads(), writer)
+                target=_work, args=(*shared, device, n_readers, torch.get_num_threads(), writer)
             )
             workers[reader] = process
             with _interrupts_blocked():

@@ -5,7 +5,9 @@ the bytes, and the device of the network normalizes them.
 """
 
 import multiprocessing
+import os
 import pickle
+import signal
 import sys
 import tempfile
 import warnings
@@ -24,7 +26,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, get_worker_info
 
 from incognita.containers import Dataset
-from incognita.errors import InvalidDataError, WorkerError, count
+from incognita.errors import InvalidDataError, WorkerError
 from incognita.extraction.settings import ShardJob, ShardLayout
 from incognita.models.detector import PreprocessedImage
 from incognita.models.preprocessing import InputSteps
@@ -223,7 +225,7 @@ class Loader:
         assert self.readers is not None
         with tempfile.TemporaryDirectory(prefix="incognita-readers-") as folder:
             blocks = _Blocks(self.dataset, self.steps, Path(folder))
-            yield from self.readers.read(map(blocks.task, batches), blocks)
+            yield from self.readers.read(map(blocks.task, batches))
 
 
 @dataclass(frozen=True)
@@ -248,7 +250,7 @@ class _Blocks:
         start = rows.start // _BLOCK * _BLOCK
         if start not in self.written:
             path = self.folder / f"{start}.pickle"
-            path.write_bytes(pickle.dumps(self._reader(start)))
+            path.write_bytes(_pickled(self._reader(start)))
             self.written[start] = str(path)
         return _Task(self.written[start], rows)
 
@@ -258,6 +260,16 @@ class _Blocks:
             return BatchReader(self.dataset, self.steps)
         part = self.dataset.subset(range(start, min(start + _BLOCK + 512, n_images)))
         return BatchReader(part, self.steps, first=start)
+
+
+def _pickled(reader: BatchReader) -> bytes:
+    try:
+        return pickle.dumps(reader)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InvalidDataError(
+            f"The images or their preprocessing cannot be sent to reader processes ({error}). "
+            f"Define functions at the top of a module, or use workers=0."
+        ) from error
 
 
 @lru_cache(maxsize=2)
@@ -300,8 +312,8 @@ class _Tasks(torch.utils.data.Sampler[_Task]):
 class ReaderProcesses:
     """Processes that read images, started when they are first used and kept for every data set.
 
-    They never hold the network: each is sent the images and the preprocessing alone. Use it as a
-    context, so that they end with it.
+    They never hold the network: each is sent the images and the preprocessing alone. They end with
+    `close`, with the context, or with the object.
 
     Args:
         n: How many.
@@ -322,16 +334,21 @@ class ReaderProcesses:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def read(self, tasks: Iterator[_Task], blocks: _Blocks) -> Generator[ReadImages, None, None]:
+    def __del__(self) -> None:
+        self.close()
+
+    def read(self, tasks: Iterator[_Task]) -> Generator[ReadImages, None, None]:
         """Yield the batches of the tasks, in order."""
         self._tasks.pending = tasks
-        try:
-            for batch in self._start():
-                if isinstance(batch, InvalidDataError):
-                    raise batch
-                yield batch
-        except RuntimeError as error:
-            raise self._failure(error, blocks) from error
+        with warnings.catch_warnings():
+            # more readers than cores is what the caller asked for; and Python warns of any fork of
+            # a process with threads, of which readers use none
+            warnings.simplefilter("ignore")
+            batches = iter(self._start())
+        for batch in batches:
+            if isinstance(batch, InvalidDataError):
+                raise batch
+            yield batch
 
     def _start(self) -> DataLoader[Any]:
         if self._loader is None:
@@ -352,21 +369,20 @@ class ReaderProcesses:
             )
         return self._loader
 
-    def _failure(self, error: RuntimeError, blocks: _Blocks) -> WorkerError:
-        """Explain why reading ended; the processes are of no use any more."""
+    def failure(self, error: RuntimeError, dataset: Dataset) -> WorkerError:
+        """Explain an error of torch's loader; the processes are of no use any more."""
         text = " ".join(str(error).split())
         rows = [row for row in self._now or () if row >= 0]
-        ids = ", ".join(str(blocks.dataset.image_ids[row]) for row in sorted(rows)[:4])
+        ids = ", ".join(str(dataset.image_ids[row]) for row in sorted(rows)[:4]) or "no image"
         self.close()
         if "timed out" in text:
             return WorkerError(
-                f"Nothing was read for {self._patience:g} seconds; {count(len(rows), 'reader')} "
-                f"hang at {ids or 'no image'}. Check the disk or the files; finished shards are "
-                f"kept."
+                f"Nothing was read for {self._patience:g} seconds; readers are at {ids}. Check the "
+                f"disk and the files; finished shards are kept."
             )
         return WorkerError(
-            f"A reader process failed ({text[:LONGEST_REASON]}) near {ids or 'no image'}. "
-            f"Finished shards are kept; start again, with fewer workers if memory was short."
+            f"A reader process failed ({text[:LONGEST_REASON]}) near {ids}. Finished shards are "
+            f"kept; start again, with fewer workers if memory was short."
         )
 
     def close(self) -> None:
@@ -378,12 +394,19 @@ class ReaderProcesses:
                 iterator._shutdown_workers()
 
 
+def is_of_a_reader(error: Exception) -> bool:
+    """Whether an error is due to a reader: torch raises it wherever this process is just then."""
+    return isinstance(error, RuntimeError) and "DataLoader" in str(error)
+
+
 def _unchanged(batch: Any) -> Any:
     return batch
 
 
 def _prepare_reader(_: int) -> None:
-    """Keep a library from using threads of its own, which a forked process does not have."""
+    """Keep libraries from using threads, which a forked process does not have; end quietly."""
     warnings.simplefilter("ignore")
+    # the process that runs the network reports the end of a run, and not its readers
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if "cv2" in sys.modules:
         sys.modules["cv2"].setNumThreads(0)

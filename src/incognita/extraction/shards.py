@@ -17,7 +17,13 @@ from torch import Tensor, nn
 
 from incognita.containers import ExtraOutput
 from incognita.errors import IncognitaError
-from incognita.extraction.loading import LONGEST_REASON, Inputs, LoadedBatch, Loader
+from incognita.extraction.loading import (
+    LONGEST_REASON,
+    Inputs,
+    LoadedBatch,
+    Loader,
+    is_of_a_reader,
+)
 from incognita.extraction.settings import OutputRequest, PassCount, Settings, ShardJob
 from incognita.extraction.store import Columns, ShardGroup
 from incognita.models.detector import steps_of
@@ -264,8 +270,10 @@ def _finite(rows: tuple[int, ...], columns: Columns, counts: tuple[int, ...] | N
 
 
 def _is_of_the_image(error: Exception) -> bool:
-    """Whether an error may be due to an image: not to memory, the device or an adapter."""
+    """Whether an error may be due to an image: not to memory, the device, a reader, an adapter."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError | IncognitaError):
+        return False
+    if is_of_a_reader(error):
         return False
     return not any(words in str(error) for words in ("CUDA error", "allocate memory"))
 

@@ -1,5 +1,6 @@
 """Image files as a data set: loaded one by one on demand, identified by their content."""
 
+import importlib
 import os
 import stat
 import sys
@@ -105,6 +106,7 @@ def user_cache_dir() -> Path:
 IMAGE_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 READERS = 8  # threads that wait for the disk
 FILES_PER_TASK = 256
+_UNCHANGED = 0  # how torchvision calls a JPEG file's own channels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -249,13 +251,18 @@ def _decode_jpeg() -> Callable[[Path], Shaped[np.ndarray, "height width 3"]] | N
 def _checked_decoder() -> Callable[[Path], Shaped[np.ndarray, "height width 3"]] | None:
     """Compare both decoders on small pictures: their versions of libjpeg may differ."""
     try:
-        from torchvision.io import ImageReadMode, decode_jpeg, read_file
-    except Exception:  # torchvision may be missing, or not fit this torch
+        import torch
+
+        importlib.import_module("torchvision")  # it registers the operation
+
+        # the operation itself: the function around it warns that torchcodec will replace it
+        operation = torch.ops.image.decode_jpeg
+    except Exception:  # torchvision may be missing, not fit this torch, or have no decoder
         return None
 
     def decode(path: Path) -> Shaped[np.ndarray, "height width 3"]:
-        levels = decode_jpeg(read_file(str(path)), mode=ImageReadMode.UNCHANGED)
-        levels = levels.expand(3, -1, -1).permute(1, 2, 0)
+        content = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
+        levels = operation(content, _UNCHANGED).expand(3, -1, -1).permute(1, 2, 0)
         return np.ascontiguousarray(levels.numpy())
 
     return decode if _decodes_like_pillow(decode) else None
@@ -330,7 +337,7 @@ def _rgb(image: Any) -> Shaped[np.ndarray, "height width 3"]:
         return np.repeat(levels[:, :, None], 3, axis=2)
     # it changes no pixel of an RGB copy, but Pillow would warn of it each time
     image.info.pop("transparency", None)
-    return np.asarray(image.convert("RGB"))
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 def are_present(root: Path, paths: Sequence[str]) -> Bool[np.ndarray, "n"]:
