@@ -13,7 +13,8 @@ import numpy as np
 from PIL import Image
 
 from bench.harness import Row, Run, at_most, measure
-from incognita.benchmarks.audit import AuditInput, audit_inputs, read_input
+from incognita.benchmarks.audit import audit_inputs
+from incognita.benchmarks.audited_sets import AuditInput, read_input
 from incognita.formats.image_hashes import PER_TASK
 from incognita.formats.images import READERS, FileDataset
 

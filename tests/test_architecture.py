@@ -26,6 +26,7 @@ LAYERS = [
     {"decisions"},
     {"results"},
     {"evaluation"},
+    {"report"},
     {"cli"},
 ]
 # Modules with one importer that are ideas of their own: entries of a table, kernels, commands.
@@ -42,10 +43,13 @@ SINGLE_IMPORTER = {
     "incognita.cli.app",
     "incognita.cli.audit",
     "incognita.cli.build",
+    "incognita.cli.compare",
+    "incognita.cli.check",
     "incognita.cli.confusions",
     "incognita.cli.corrupt",
     "incognita.cli.data",
     "incognita.cli.demo",
+    "incognita.cli.doctor",
     "incognita.cli.list",
     "incognita.cli.results",
     "incognita.cli.selfaware",
@@ -67,6 +71,7 @@ SINGLE_IMPORTER = {
     "incognita.kernels.terra.painting",
     "incognita.kernels.weibull",
     "incognita.methods.activation_shaping",
+    "incognita.methods.contract",
     "incognita.methods.ensembles",
     "incognita.methods.knn",
     "incognita.methods.mahalanobis",
@@ -77,6 +82,7 @@ SINGLE_IMPORTER = {
     "incognita.metrics.self_awareness",
     "incognita.models.from_torchvision.families",
     "incognita.models.from_transformers.detectors",
+    "incognita.report.page",
     "incognita.semantics.class_names",
     "incognita.semantics.similarity",
 }
@@ -154,7 +160,8 @@ def test_a_module_has_two_importers_or_a_public_name():
     graph = imported_modules()
     importers = Counter(module for found in graph.values() for module in found)
     single = {module for module in graph if importers[module] == 1}
-    assert len([module for module in single if not module.startswith("incognita.cli.")]) <= 35
+    # a command is a file of its own, however many there are
+    assert len({module for module in single if not module.startswith("incognita.cli.")}) <= 28
     assert single <= SINGLE_IMPORTER, (
         f"New modules with a single importer: {sorted(single - SINGLE_IMPORTER)}. Put them into "
         f"the module that imports them, or export a public name."

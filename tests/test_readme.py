@@ -274,7 +274,7 @@ def commands() -> list[str]:
 
 def help_of(words: list[str]) -> str:
     """Return the help of the command that a line begins with."""
-    n = 2 if words[0] in ("build", "data", "selfaware", "store") else 1
+    n = 2 if words[0] in ("build", "data", "results", "selfaware", "store") else 1
     outcome = CliRunner().invoke(app, [*words[:n], "--help"], env={"COLUMNS": "200"})
     assert outcome.exit_code == 0, words
     return outcome.output
@@ -290,8 +290,9 @@ def test_every_command_exists_with_its_options(line):
 
 def test_every_option_in_the_tables_exists():
     described = set(re.findall(r"`(--[a-z-]+)", EVERYTHING))
-    helps = [help_of([command]) for command in ("certify", "run", "corrupt", "audit")]
+    helps = [help_of([command]) for command in ("certify", "run", "corrupt", "audit", "compare")]
     helps += [help_of(["selfaware", command]) for command in ("fit", "apply", "evaluate", "study")]
+    helps += [help_of(["results", command]) for command in ("ls", "verify", "export")]
     built = ("saod-gen", "facets", "splits", "voc-coco", "image-list", "openimages")
     helps += [help_of(["build", command]) for command in built]
     assert described

@@ -1,21 +1,103 @@
-"""Registries: names and the objects they stand for, imported on first use."""
+"""Registries: names and the objects they stand for, imported on first use.
+
+A distribution that is installed beside this package adds names through entry points: plug-ins.
+"""
 
 import ast
-from collections.abc import Callable, Iterable, Mapping
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from incognita.errors import MissingExtraError, unknown_name
+from incognita.errors import InvalidDataError, MissingExtraError, unknown_name
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+
+class PlugIn(NamedTuple):
+    """A name that a distribution adds.
+
+    Args:
+        name: What people type.
+        home: `"module:attribute"`, or a package for a folder of benchmarks.
+        distribution: Its name and version.
+    """
+
+    name: str
+    home: str
+    distribution: str
+
+
+class PlugIns(NamedTuple):
+    """The plug-ins of one group by name, and why others are left out."""
+
+    found: Mapping[str, PlugIn]
+    notes: tuple[str, ...]
+
+
+def find_plug_ins(group: str, taken: Collection[str] = ()) -> PlugIns:
+    """Find the entry points of a group; nothing is imported.
+
+    Args:
+        group: Such as `incognita.methods`.
+        taken: Names that no plug-in may have, because they are ours.
+
+    >>> find_plug_ins("incognita.nothing")
+    PlugIns(found={}, notes=())
+    """
+    found: dict[str, PlugIn] = {}
+    notes = []
+    for entry in _entry_points(group, tuple(sys.path)):
+        plug_in = _plug_in(entry)
+        if reason := _refusal(plug_in, taken, found):
+            notes.append(f"The plug-in {plug_in.name} of {plug_in.distribution} {reason}")
+        else:
+            found[plug_in.name] = plug_in
+    return PlugIns(found, tuple(notes))
+
+
+@lru_cache(maxsize=8)
+def _entry_points(group: str, search_path: tuple[str, ...]) -> tuple["EntryPoint", ...]:
+    """Read the metadata of all installed distributions; `search_path` is where they are."""
+    from importlib.metadata import entry_points  # only here: it takes as long as the rest
+
+    found = sorted(entry_points(group=group), key=lambda entry: (entry.name, _plug_in(entry)))
+    return tuple(found)
+
+
+def _plug_in(entry: "EntryPoint") -> PlugIn:
+    known = entry.dist
+    distribution = "an unknown distribution" if known is None else f"{known.name} {known.version}"
+    return PlugIn(entry.name, entry.value.replace(" ", ""), distribution)
+
+
+def _refusal(plug_in: PlugIn, taken: Collection[str], found: Mapping[str, PlugIn]) -> str | None:
+    if re.fullmatch(r"[\w-]+", plug_in.name) is None:
+        return "is left out: expected a name of letters, digits, - and _. Rename it."
+    if plug_in.name in taken:
+        return "is left out: it has the name of a part of incognita. Rename it."
+    if plug_in.name in found:
+        other = found[plug_in.name].distribution
+        return f"is left out: {other} has one of this name, too. Uninstall one of them."
+    return None
 
 
 @dataclass(frozen=True)
 class Registry:
     """A table from names to `"module:attribute"`; modules are imported on first use.
+
+    Args:
+        kind: What the names are called in messages.
+        homes: Our own names.
+        group: The group of entry points that add names, if there is one.
 
     >>> numbers = Registry("number", {"pi": "math:pi"})
     >>> numbers.get("pi")
@@ -27,13 +109,42 @@ class Registry:
 
     kind: str
     homes: Mapping[str, str]
+    group: str | None = None
+
+    @property
+    def plug_ins(self) -> PlugIns:
+        """The names that installed distributions add."""
+        return PlugIns({}, ()) if self.group is None else find_plug_ins(self.group, self.homes)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.homes or name in self.plug_ins.found
 
     def get(self, name: str) -> Any:
         """Import and return the object with this name; an unknown name raises with a suggestion."""
-        if name not in self.homes:
-            raise unknown_name(self.kind, name, self.homes)
-        module, _, attribute = self.homes[name].partition(":")
-        return _load(module, attribute, needed_by=f"The {self.kind} {name}")
+        if name in self.homes:
+            module, _, attribute = self.homes[name].partition(":")
+            return _load(module, attribute, needed_by=f"The {self.kind} {name}")
+        if name not in self:
+            raise unknown_name(self.kind, name, self.names())
+        return self._load_plug_in(self.plug_ins.found[name])
+
+    def _load_plug_in(self, plug_in: PlugIn) -> Any:
+        module, _, attribute = plug_in.home.partition(":")
+        try:
+            return _load(module, attribute, needed_by=f"The {self.kind} {plug_in.name}")
+        except MissingExtraError:
+            raise
+        except Exception as error:  # the code of others may fail in any way
+            problem = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InvalidDataError(
+                f"The plug-in {plug_in.name} of {plug_in.distribution} cannot be imported: "
+                f"{problem}. Update or uninstall it."
+            ) from error
+
+    def plug_in_of(self, thing: Any) -> PlugIn | None:
+        """Return the plug-in that a class or function belongs to, if any."""
+        home = f"{thing.__module__}:{thing.__qualname__}"
+        return next((p for p in self.plug_ins.found.values() if p.home == home), None)
 
     def summary(self, name: str) -> str:
         """Return the first line of the docstring behind a name.
@@ -43,10 +154,11 @@ class Registry:
         >>> Registry("number", {"half": "fractions:Fraction"}).summary("half")
         'This class implements rational numbers.'
         """
-        module, _, attribute = self.homes[name].partition(":")
+        home = self.homes.get(name) or self.plug_ins.found[name].home
+        module, _, attribute = home.partition(":")
         source = find_spec(module)
-        assert source is not None
-        assert source.origin is not None
+        if source is None or source.origin is None:
+            raise InvalidDataError(f"Expected the module {module} of {name}, found none.")
         body = ast.parse(Path(source.origin).read_text(encoding="utf-8")).body
         for node in body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
@@ -62,8 +174,8 @@ class Registry:
         return found
 
     def names(self, pattern: str = "*") -> list[str]:
-        """List the names that match a pattern such as `ash-*`."""
-        return [name for name in self.homes if fnmatchcase(name, pattern)]
+        """List the names that match a pattern such as `ash-*`: ours, then those of plug-ins."""
+        return [n for n in [*self.homes, *self.plug_ins.found] if fnmatchcase(n, pattern)]
 
 
 TORCH = ("torch", "torchvision", "sklearn")  # what the extra `torch` installs, by import name

@@ -12,19 +12,15 @@ import pytest
 from PIL import Image
 from tests.oracles.overlaps import dealt_by_similarity
 
-from incognita.benchmarks.audit import (
-    AuditSettings,
-    InputOptions,
-    Likeness,
-    audit_inputs,
-    read_input,
-)
+from incognita.benchmarks.audit import AuditSettings, Likeness, audit_inputs
+from incognita.benchmarks.audited_sets import InputOptions, read_input, read_inputs
 from incognita.benchmarks.class_overlaps import ClassRelation, class_meanings
 from incognita.benchmarks.splits.build import build_from_annotations
 from incognita.benchmarks.splits.propose import propose, with_limits
 from incognita.benchmarks.splits.rules import SimilarityLimits, load_rules, parse_rules
 from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
 from incognita.semantics import wup_similarity
+from incognita.semantics.class_names import Override
 
 # the classes that each image shows, object by object
 SCENES = {
@@ -285,14 +281,136 @@ def test_the_classes_of_a_list_are_known_without_its_images(tmp_path):
     assert far.meanings is None
     given = audit_inputs(read_input(path, InputOptions(classes={"far": ["siamese cat", "cup"]})))
     assert [pair.unknown for _, pair in given.overlaps] == ["puppy", "siamese cat"]
-    with pytest.raises(UnknownNameError, match="Did you mean near"):
+    with pytest.raises(UnknownNameError, match="Choose one of: far, test"):
         read_input(path, InputOptions(classes={"neer": ["cup"]}))
+    with pytest.raises(InvalidDataError, match="near names its classes itself"):
+        read_input(path, InputOptions(classes={"near": ["cup"]}))
 
 
-def test_terra_is_clean():
+def test_benchmarks_of_terra_take_the_senses_recorded_for_terra():
+    """All classes are mapped, though none of the sets has half of them."""
     found = audit_inputs(read_input("terra/standard"), settings=AuditSettings(with_images=False))
-    assert found.is_clean
     assert len(found.sets) == 12
+    assert {audited.meanings.synset_map for audited in found.sets} == {"terra"}
+    assert found.known_classes.synset_map == "terra"
+    assert not any(audited.meanings.unmapped for audited in found.sets)
+    assert {(pair.unknown, pair.known, pair.rule) for _, pair in found.overlaps} == {
+        ("five-star", "four-star", "pentacle.n.01 is a kind of star.n.05"),
+        ("three-star", "four-star", "both are star.n.05"),
+        ("three-star", "six-star", "hexagram.n.01 is a kind of star.n.05"),
+    }  # WordNet has no stars of three and four points
+
+
+# -------------------------------------------------------------------------------- not compared
+
+
+def test_limits_of_rules_divide_images_and_classes(tmp_path):
+    rules = tmp_path / "rules.toml"
+    rules.write_text(
+        'name = "mine"\nversion = 1\nknown = ["horse", "person"]\nrest = "drop"\n'
+        'absent = ["person"]\n'
+        "[limits]\nnear = 0.8\nfar = 0.5\n"
+    )
+    annotations = write_coco(tmp_path / "scenes.json")
+    (tmp_path / "names.txt").write_text("\n".join(NAMES))
+    divided = build_from_annotations(load_rules(rules).rules, annotations).splits.counts
+    by_images = audit_inputs(read_input(str(rules)), read_input(str(annotations)))
+    assert {audited.name: audited.n_images for audited in by_images.sets} == divided
+    by_names = audit_inputs(read_input(str(rules)), read_input(str(tmp_path / "names.txt")))
+    known = [*by_names.known_classes.synsets.values()]
+    similarities = {
+        name: max(wup_similarity(class_meanings([name]).synsets[name], k) for k in known)
+        for name in NAMES
+        if name not in ("horse", "woman")  # known, and removed as a kind of person
+    }
+    expected = dealt_by_similarity(similarities, 0.8, 0.5)
+    assert {audited.name: [*audited.meanings.rows] for audited in by_names.sets} == expected
+    assert by_names.is_clean
+
+
+@pytest.mark.parametrize("kind", ["annotations", "list", "rules"])
+def test_nothing_compared_is_not_clean(kind, tmp_path):
+    known = write_list(tmp_path / "known.txt", "horse")
+    if kind == "annotations":
+        unknown = write_coco(tmp_path / "empty.json", {1: [], 2: []})
+    elif kind == "list":
+        unknown = tmp_path / "empty.toml"
+        unknown.write_text('name = "empty"\nclasses = ["horse"]\nwithout = ["known.txt"]\n')
+    else:
+        known = tmp_path / "rules.toml"
+        known.write_text('name = "m"\nversion = 1\nknown = ["horse"]\nrest = "drop"\n')
+        unknown = write_list(tmp_path / "names.txt", "cup")
+    found = audit_inputs(*read_inputs(str(known), str(unknown)))
+    assert not found.has_compared
+    assert not found.is_clean
+    assert not found.has_overlap
+
+
+def test_sets_without_class_names_are_compared_in_part_until_they_are_named(tmp_path):
+    known = write_images(tmp_path / "known", {"dog": [1]})
+    write_images(tmp_path, {"flat": [2]})
+    flat = str(tmp_path / "flat")
+    found = audit_inputs(*read_inputs(known, flat))
+    assert found.n_hashed == 2
+    assert found.has_compared
+    assert (found.not_compared, found.is_clean) == (["flat"], False)
+    named = audit_inputs(*read_inputs(known, flat, InputOptions(classes={"flat": ["cup"]})))
+    assert named.is_clean
+    overlapping = read_inputs(flat, known, InputOptions(classes={flat: ["puppy", "dog"]}))
+    assert [pair.unknown for _, pair in audit_inputs(*overlapping).overlaps] == ["dog", "dog"]
+
+
+def test_an_image_beside_the_folders_of_classes_does_not_hide_them(tmp_path):
+    known = write_images(tmp_path / "known", {"dog": [1]})
+    unknown = write_images(tmp_path / "unknown", {"dog": [2], "cup": [3], " ": [4]})
+    picture(5).save(tmp_path / "unknown" / "stray.png")
+    found = audit_inputs(*read_inputs(known, unknown))
+    assert [pair.unknown for _, pair in found.overlaps] == ["dog"]
+    assert found.sets[0].n_images == 4
+    assert found.notes == (
+        "unknown: 2 images have no folder of a class, and only the others are compared by class",
+    )
+
+
+def test_an_image_in_three_sets_is_counted_once_per_copy(tmp_path):
+    known = {"dog": [1], "cat": [2]}
+    path = write_benchmark(tmp_path, train={"dog": [3]}, test=known, near={"cup": [1, 3]})
+    found = audit_inputs(read_input(path))
+    assert len(found.repeats) == 2
+    assert found.n_repeated == 2
+    write_images(tmp_path / "train", {"dog": [1]})
+    found = audit_inputs(read_input(path))
+    assert sum(row.n_second for row in found.repeats) == 4
+    assert found.n_repeated == 3  # 1 in test and near, 3 in near
+
+
+def test_folders_outside_are_entered_only_if_that_is_allowed(tmp_path):
+    write_images(tmp_path / "mine", {"dog": [1]})
+    write_images(tmp_path / "other", {"cup": [2]})
+    (tmp_path / "mine" / "dog" / "link").symlink_to(tmp_path / "other" / "cup")
+    with pytest.raises(InvalidDataError, match="outside of the data folder"):
+        read_input(str(tmp_path / "mine"))
+    allowed = read_input(str(tmp_path / "mine"), InputOptions(allow_outside=True))
+    assert allowed.sets[0].n_images == 2
+
+
+def test_paths_that_leave_the_folder_are_named_as_the_reason(tmp_path):
+    path = write_benchmark(tmp_path / "a" / "b", test={"dog": [1], "cat": [2]})
+    write_images(tmp_path / "a" / "near", {"cup": [3]})
+    with open(path, "a") as file:  # noqa: PTH123
+        file.write('[[set]]\nname = "near"\nrole = "near"\nkind = "folder"\npath = "../near"\n')
+    with pytest.raises(InvalidDataError, match="--allow-outside"):
+        read_input(path)
+    assert read_input(path, InputOptions(allow_outside=True)).sets[1].classes == ("cup",)
+
+
+def test_overrides_of_classes_that_are_nowhere_are_refused(tmp_path):
+    inputs = read_inputs("voc", write_list(tmp_path / "unknown.txt", "crane"))
+    settings = AuditSettings(overrides={"crene": Override("crane.n.05")})
+    with pytest.raises(UnknownNameError, match="Did you mean crane"):
+        audit_inputs(*inputs, settings)
+    chain = {"crane": Override("bird"), "bird": Override("bird.n.01")}
+    assert audit_inputs(*inputs, AuditSettings(overrides=chain)).overlaps
 
 
 # -------------------------------------------------------------------------------- rules
@@ -333,6 +451,9 @@ def test_wrong_inputs_get_one_sentence(tmp_path, monkeypatch):
     monkeypatch.delenv("INCOGNITA_DATA", raising=False)
     with pytest.raises(InvalidDataError, match="known classes only"):
         audit_inputs(read_input("voc"))
+    (tmp_path / "rules.toml").write_text('name="m"\nversion=1\nknown=["dog"]\nrest="far"\n')
+    with pytest.raises(InvalidDataError, match="Expected unknown sets"):
+        audit_inputs(read_input("voc"), read_input(str(tmp_path / "rules.toml")))
     with pytest.raises(UnknownNameError, match="Did you mean voc"):
         read_input("vcc")
     with pytest.raises(MissingDataError, match="no folder"):
@@ -383,6 +504,16 @@ def test_a_proposal_is_a_rules_file_with_reasons(tmp_path):
 def test_known_classes_without_a_category_may_be_absent():
     rules = propose(class_meanings(["dog"]), class_meanings(["fork", "zebra"])).rules
     assert (rules.known, rules.absent) == (["dog"], ["dog"])
+    some = propose(class_meanings(["dog", "sofa", "cup"]), class_meanings(["couch", "dog"])).rules
+    assert (some.known, some.absent) == (["couch", "dog", "cup"], ["cup"])
+
+
+def test_names_in_remarks_cannot_add_lines_to_a_proposal(tmp_path):
+    evil = 'x\nknown = ["zebra"]\n\x7f#'
+    proposal = propose(class_meanings(["horse", evil]), class_meanings(["zebra", "horse", evil]))
+    proposal.save(tmp_path / "rules.toml")
+    assert load_rules(tmp_path / "rules.toml").rules == proposal.rules
+    assert proposal.rules.near == ["zebra"]
 
 
 def test_the_split_builder_follows_limits(tmp_path):

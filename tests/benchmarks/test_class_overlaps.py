@@ -280,3 +280,13 @@ def test_all_relations_have_a_word():
     assert [relation.value for relation in OVERLAPS] == [
         "exact", "synonym", "hyponym", "hypernym", "part", "whole",
     ]  # fmt: skip
+
+
+def test_lists_that_name_each_other_are_refused(tmp_path):
+    (tmp_path / "a.toml").write_text('name = "a"\nlists = ["b.toml"]\n')
+    (tmp_path / "b.toml").write_text('name = "b"\nwithout = ["a.toml"]\nclasses = ["dog"]\n')
+    with pytest.raises(InvalidDataError, match=r"a circle: a\.toml → b\.toml → a\.toml"):
+        load_class_list(tmp_path / "a.toml")
+    (tmp_path / "c.toml").write_text('name = "c"\nlists = ["voc"]\nwithout = ["d.toml"]\n')
+    (tmp_path / "d.toml").write_text('name = "d"\nlists = ["voc"]\n')
+    assert load_class_list(tmp_path / "c.toml").classes == ()  # twice the same is no circle

@@ -72,8 +72,46 @@ def test_proposed_rules_are_written(lists):
     outcome = run(lists / "known.txt", lists / "unknown.txt", *words)
     assert outcome.exit_code == 1
     rules = load_rules(out).rules
-    assert (rules.known, rules.remove, rules.near) == (["couch"], ["woman"], ["wolf"])
+    assert (rules.known, rules.remove, rules.near) == (["couch", "person"], ["woman"], ["wolf"])
+    assert rules.absent == ["person"]
     assert f"Proposed rules: {out}" in outcome.output.replace("\n", "")
+
+
+def test_a_proposal_replaces_no_file_unasked(lists):
+    inputs = (lists / "known.txt", lists / "unknown.txt")
+    out = lists / "rules.toml"
+    out.write_text("edited")
+    refused = run(*inputs, "--propose", out)
+    assert "which is there and may be edited" in str(refused.exception)
+    assert out.read_text() == "edited"
+    assert run(*inputs, "--propose", out, "--force").exit_code == 1
+    assert load_rules(out).rules.remove == ["woman"]
+    own = run(out, *inputs[1:], "--propose", out, "--force")
+    assert "is one of the inputs" in str(own.exception)
+    folder = run(*inputs, "--propose", ".")
+    assert "Expected a .toml file for --propose" in str(folder.exception)
+
+
+def test_nothing_compared_gives_exit_code_4(lists):
+    empty = lists / "empty.toml"
+    empty.write_text('name = "empty"\nclasses = ["wolf"]\nwithout = ["clean.txt"]\n')
+    outcome = run(lists / "known.txt", empty)
+    assert outcome.exit_code == 4
+    assert "nothing was compared" in outcome.output
+    assert "clean" not in outcome.output
+
+
+def test_what_is_said_of_head_nouns_and_distant_parts(tmp_path):
+    (tmp_path / "known.txt").write_text("car\n")
+    (tmp_path / "unknown.txt").write_text("toy car\nwheel\n")
+    outcome = run(tmp_path / "known.txt", tmp_path / "unknown.txt", "--json")
+    (found,) = json.loads(outcome.stdout)["sets"]
+    (pair,) = found["overlaps"]
+    assert pair["rule"] == "both are car.n.01 (of toy car only the head noun)"
+    (part,) = found["distant_parts"]
+    assert (part["unknown"], part["known"], part["relation"]) == ("wheel", "car", "part")
+    shown = run(tmp_path / "known.txt", tmp_path / "unknown.txt").output.replace("\n", " ")
+    assert "1 pair may be part and whole and do not count: wheel and car" in shown
 
 
 def write_images(folder, seeds):
@@ -121,7 +159,8 @@ def test_markup_in_names_is_shown_as_it_is(tmp_path):
         (("voc", "cocoo"), 2, "Did you mean coco?"),
         (("voc", "none.txt"), 3, "There is no class list at none.txt"),
         (("voc", "coco", "--relations", "friend"), 2, "No relation is called 'friend'"),
-        (("voc", "coco", "--classes", "x=voc"), 2, "Expected a benchmark for --classes"),
+        (("voc", "coco", "--classes", "x=voc"), 2, "No set without class names is called 'x'"),
+        (("voc", "coco", "--relations", ""), 2, "No relation is called ''"),
         (("voc", "coco", "--classes", "x"), 2, "Expected --classes SET=LIST, got 'x'"),
         (("voc", "coco", "--model", "terra:classifier"), 2, "known and unknown images for --model"),
         (("openood/cifar10",), 3, "name their folder with --data"),

@@ -1,5 +1,6 @@
 """`incognita results`: what is stored is listed, shown, compared, verified and exported."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -50,7 +51,7 @@ def statuses(runs: Path, kind: str) -> dict[str, Status]:
     return {v.method: v.status for v in verify_results(runs / kind).verifications}
 
 
-@pytest.mark.parametrize(("kind", "n"), [("images", 3), ("boxes", 2)])
+@pytest.mark.parametrize(("kind", "n"), [("images", 3), ("boxes", 3)])
 def test_untouched_results_are_verified(runs, kind, n):
     done = run("verify", runs / kind)
     assert done.exit_code == 0, done.output
@@ -96,8 +97,25 @@ def test_boxes_without_their_outputs_are_not_recomputed(runs):
     shutil.rmtree(runs / "boxes" / "outputs")
     done = run("verify", runs / "boxes")
     assert done.exit_code == 4
-    assert "2 not recomputed" in done.stdout
+    assert "3 not recomputed" in done.stdout
     assert "no output store" in " ".join(done.stdout.split())
+
+
+def test_changed_and_missing_objects_are_found(runs):
+    path = next((runs / "boxes").rglob("*.objects"))
+    frame = polars.read_parquet(path)
+    frame.with_columns(polars.col("confidence") / 2).write_parquet(path)
+    done = run("verify", runs / "boxes")
+    assert done.exit_code == 1
+    assert f"{path.name} is not the file that was written" in " ".join(done.stdout.split())
+    record = path.with_suffix(".run")
+    document = json.loads(record.read_text())
+    document["objects_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    record.write_text(json.dumps(document))
+    words = " ".join(run("verify", runs / "boxes").stdout.split())
+    assert "the stored objects are not those that the outputs give" in words
+    path.unlink()
+    assert f"There is no file {path}" in "".join(run("verify", runs / "boxes").stdout.split("\n"))
 
 
 def test_a_number_that_was_added_or_left_out_is_found(runs):
@@ -110,6 +128,15 @@ def test_a_number_that_was_added_or_left_out_is_found(runs):
         f"{left_out['metric']} ({left_out['convention']}) of {left_out['split']} is missing"
         in words
     )
+
+
+def test_verified_images_come_with_paired_replicates(runs):
+    first, second = verify_results(runs / "images").verifications[:2]
+    assert first.drawn.draw == second.drawn.draw
+    assert {split: len(values) for split, values in first.drawn.auroc.items()} == {
+        "near": 21, "far": 21,
+    }  # fmt: skip
+    assert first.drawn.auroc["near"][0] == first.result.get("auroc", "near").value
 
 
 def test_every_result_is_listed(runs):

@@ -197,8 +197,8 @@ def test_every_box_on_disk_has_its_place_label_and_score(tmp_path):
     found = incognita.evaluate(CellDetector(), benchmark, "msp", n_resamples=0, out=tmp_path)
     frame = polars.read_parquet(next(tmp_path.rglob("*.parquet")))
     assert frame.columns == [
-        "set", "group", "image_id", "x1", "y1", "x2", "y2", "predicted", "object_class",
-        "confidence", "source_index", "unknown_score", "is_called_unknown",
+        "set", "group", "image_id", "x1", "y1", "x2", "y2", "width", "height", "predicted",
+        "object_class", "confidence", "source_index", "unknown_score", "is_called_unknown",
     ]  # fmt: skip
     assert dict(frame.select("set", "group").unique().rows()) == {
         "test": "known", "a": "near", "both": "mixed"

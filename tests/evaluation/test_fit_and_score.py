@@ -8,7 +8,6 @@ import pytest
 import torch
 from tests.evaluation.box_worlds import CellDetector, box_benchmark
 from tests.evaluation.worlds import TinyNet, tiny_benchmark
-from tests.methods.toys import Toy, of_heads
 
 import incognita
 from incognita.benchmarks.load import test_sets as sets_to_test
@@ -17,6 +16,7 @@ from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
 from incognita.evaluation.fit_and_score import SharedOutputs, is_built_in
 from incognita.methods import KNN, MSP, ReAct, load_method
+from incognita.methods.contract import Toy, of_heads
 from incognita.methods.method import Method
 from incognita.models.classifier import wrap_classifier
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tests.methods.toys import Toy
 
 from incognita.evaluation.hyperparameter_search import SearchData, grid, grid_extra_outputs, search
 from incognita.methods import load_method
+from incognita.methods.contract import Toy
 from incognita.metrics.ranking import auroc
 
 

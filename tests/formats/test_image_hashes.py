@@ -71,7 +71,7 @@ def test_a_file_that_is_in_both_sets_is_found_by_content(tmp_path):
         for seed in seeds:
             saved(tmp_path / folder, f"{seed}.png", picture(seed))
     (found,) = find_repeats([files(tmp_path / "a"), files(tmp_path / "b")])
-    assert found == ("a", "b", "content", 1, 1, (("3.png", "3.png"),))
+    assert found == ("a", "b", "content", 1, 1, (("3.png", "3.png"),), ("3.png",))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.methods.toys import Toy, with_extra_outputs
 from tests.oracles import shaping_methods as oracle
 
 from incognita.containers.outputs import ClassifierOutputs, Head
@@ -22,6 +21,7 @@ from incognita.methods.activation_shaping import (
     dice_react,
 )
 from incognita.methods.adascale import AdaScale
+from incognita.methods.contract import Toy, with_extra_outputs
 from incognita.methods.knn import KNN
 from incognita.methods.numerics import activations
 from incognita.methods.numerics.activations import largest_of_row, percentile_of_all

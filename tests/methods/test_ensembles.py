@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 from pytorch_ood.detector import MCD
-from tests.methods.toys import Toy
 from tests.oracles.probe_methods import doubt_of_mean
 from torch import Tensor, nn
 
 from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
+from incognita.methods.contract import Toy
 from incognita.methods.ensembles import Ensemble, MCDropout, join_members
 from incognita.methods.softmax import MSP
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 from pytorch_ood.detector import MultiMahalanobis
 from pytorch_ood.detector import RankFeat as PeerRankFeat
-from tests.methods.toys import LAYERS, Toy, with_extra_outputs
 from tests.oracles.probe_methods import energy, mahalanobis
 from torch import Tensor, nn
 
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.extraction.extra_outputs import LogitsWithoutTopDirection, MahalanobisStep
+from incognita.methods.contract import LAYERS, Toy, with_extra_outputs
 from incognita.methods.feature_maps import MDSEnsemble, RankFeat
 
 

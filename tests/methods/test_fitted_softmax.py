@@ -7,11 +7,11 @@ import pytest
 import pytorch_ood.detector as peer
 import torch
 from scipy import special, stats
-from tests.methods.toys import Toy
 from tests.oracles import logit_methods as oracle
 
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
+from incognita.methods.contract import Toy
 from incognita.methods.fitted_softmax import KLMatching, Temperature
 from incognita.methods.softmax import MSP
 from incognita.metrics.ranking import auroc

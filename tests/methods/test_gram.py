@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 from pytorch_ood import detector as peers
-from tests.methods.toys import LAYERS, Toy, with_extra_outputs
 from tests.oracles.probe_methods import GramOracle, gram_rows
 from torch import Tensor, nn
 
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.extraction.extra_outputs import GramRows
+from incognita.methods.contract import LAYERS, Toy, with_extra_outputs
 from incognita.methods.gram import Gram
 
 PROBE = GramRows()

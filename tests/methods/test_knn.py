@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from sklearn.neighbors import NearestNeighbors
-from tests.methods.toys import Toy, of_heads
 from tests.oracles import neighbor_methods as oracle
 
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods import PerHead, ReAct
+from incognita.methods.contract import Toy, of_heads
 from incognita.methods.knn import KNN, NNGuide, Relation
 from incognita.methods.numerics import neighbor_search
 from incognita.methods.numerics.neighbor_search import (

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from sklearn.decomposition import PCA
-from tests.methods.toys import Toy, as_boxes
 from tests.oracles import latent_methods as oracle
 
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods import lard as latent
+from incognita.methods.contract import Toy, as_boxes
 from incognita.methods.lard import VARIANTS, LabelledRows, LaRD
 from incognita.methods.saving import load_saved_method, save_method
 

@@ -7,12 +7,12 @@ from pytorch_ood.detector import RMD, Mahalanobis
 from scipy.stats import multivariate_normal
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.mixture import GaussianMixture
-from tests.methods.toys import Toy
 from tests.oracles import feature_methods as oracle
 
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.methods import mahalanobis as gaussians
+from incognita.methods.contract import Toy
 from incognita.methods.mahalanobis import DDU, MDS, RMDS, SSD
 from incognita.methods.numerics import statistics
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 from tests.methods.hard_rows import HardRows, falling, usual
-from tests.methods.toys import Toy
 
+from incognita.methods.contract import Toy
 from incognita.methods.feature_maps import MDSEnsemble
 from incognita.methods.mahalanobis import MDS, SSD
 from incognita.methods.numerics.mahalanobis_distance import (

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.methods.toys import Toy, with_extra_outputs
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -12,6 +11,7 @@ from incognita.containers.needs import Needs
 from incognita.methods import lard as latent
 from incognita.methods import list_methods, load_method
 from incognita.methods import mahalanobis as gaussians
+from incognita.methods.contract import Toy, with_extra_outputs
 from incognita.methods.ensembles import join_members
 from incognita.methods.method import Refit
 from incognita.methods.numerics import activations

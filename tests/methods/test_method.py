@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from tests.methods.toys import Toy
 
 import incognita.methods
 from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
 from incognita.extraction.extra_outputs import InputStep
 from incognita.methods import METHODS, Method, ReAct, Rows, list_methods, load_method, parse_method
+from incognita.methods.contract import Toy
 
 TOY = Toy()
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 from pytorch_ood import detector as peers
-from tests.methods.toys import Toy, with_extra_outputs
 from tests.oracles.probe_methods import doubt
 from torch import Tensor, nn
 
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.extraction.extra_outputs import InputStep, Numerators
+from incognita.methods.contract import Toy, with_extra_outputs
 from incognita.methods.method import Method
 from incognita.methods.odin import GODIN, ODIN, ODINMaxLogit, ODINTemperature
 from incognita.methods.softmax import MSP

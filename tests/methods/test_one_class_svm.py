@@ -13,11 +13,11 @@ from sklearn.linear_model import SGDOneClassSVM
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import OneClassSVM
-from tests.methods.toys import Toy
 
 from incognita.containers.needs import Needs
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
+from incognita.methods.contract import Toy
 from incognita.methods.one_class_svm import KERNELS, OODL
 
 

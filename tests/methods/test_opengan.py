@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.methods.toys import Toy
 from tests.oracles.probe_methods import leaky_network
 
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
+from incognita.methods.contract import Toy
 from incognita.methods.numerics.perceptrons import Adam, Layer
 from incognita.methods.opengan import OpenGAN
 from incognita.metrics import ranking_metrics

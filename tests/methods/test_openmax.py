@@ -7,12 +7,12 @@ import pytest
 import torch
 from pytorch_ood.detector import OpenMax as PeerOpenMax
 from scipy import optimize, stats
-from tests.methods.toys import Toy
 from tests.oracles.logit_methods import OpenMaxByLoops, weibull
 
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.kernels.weibull import fit_tails
+from incognita.methods.contract import Toy
 from incognita.methods.method import Rows
 from incognita.methods.openmax import OpenMax
 from incognita.metrics.ranking import auroc

@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from tests.methods.toys import Toy
 from torch.linalg import LinAlgError
 
 from incognita.containers.needs import Needs
 from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.methods import list_methods, load_method
+from incognita.methods.contract import Toy
 from incognita.methods.knn import KNN
 from incognita.methods.method import Method
 from incognita.methods.per_head import PerHead, for_heads

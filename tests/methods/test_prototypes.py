@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 from pytorch_ood import detector as peers
-from tests.methods.toys import Toy
 from tests.oracles import feature_methods as oracle
 
 from incognita.containers.outputs import ClassifierOutputs, Head
+from incognita.methods.contract import Toy
 from incognita.methods.prototypes import FDBD, NCI, SHE
 
 ALL = (SHE, FDBD, NCI)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.methods.toys import Toy, as_boxes, with_extra_outputs
 
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
 from incognita.extraction.extra_outputs import PerturbedLayers
+from incognita.methods.contract import Toy, as_boxes, with_extra_outputs
 from incognita.methods.safe import SAFE, _split
 from incognita.metrics import ranking_metrics
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.methods.toys import Toy
 
 from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
 from incognita.methods import load_method
 from incognita.methods.activation_shaping import ReAct
+from incognita.methods.contract import Toy
 from incognita.methods.method import Method
 from incognita.methods.saving import load_saved_method, save_method
 

@@ -5,11 +5,11 @@ import pytest
 import pytorch_ood.detector as peer
 import torch
 from scipy import special, stats
-from tests.methods.toys import Toy
 from tests.oracles import logit_methods as oracle
 
 from incognita.containers.outputs import ClassifierOutputs
 from incognita.errors import InvalidDataError
+from incognita.methods.contract import Toy
 from incognita.methods.softmax import GEN, MCM, MSP, Energy, Entropy, GradNorm, MaxLogit
 from incognita.metrics.ranking import auroc
 

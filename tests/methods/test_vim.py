@@ -5,12 +5,12 @@ import pytest
 import torch
 from pytorch_ood.detector import ViM as PeerViM
 from tests.methods.hard_rows import HardRows, falling, usual
-from tests.methods.toys import Toy
 from tests.oracles import feature_methods as oracle
 
 from incognita.containers.outputs import ClassifierOutputs, Head
 from incognita.errors import InvalidDataError
 from incognita.methods import vim as subspaces
+from incognita.methods.contract import Toy
 from incognita.methods.vim import Residual, ViM
 
 

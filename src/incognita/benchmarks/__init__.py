@@ -7,7 +7,9 @@ from incognita.registry import attach
 if TYPE_CHECKING:
     from incognita.benchmarks.audit import Audit as Audit
     from incognita.benchmarks.audit import audit_inputs as audit_inputs
-    from incognita.benchmarks.audit import read_input as read_input
+    from incognita.benchmarks.audited_sets import InputOptions as InputOptions
+    from incognita.benchmarks.audited_sets import read_input as read_input
+    from incognita.benchmarks.audited_sets import read_inputs as read_inputs
     from incognita.benchmarks.benchmark import Benchmark as Benchmark
     from incognita.benchmarks.corruptions import corrupt as corrupt
     from incognita.benchmarks.corruptions.datasets import corrupted as corrupted
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        ".audit": ["Audit", "audit_inputs", "read_input"],
+        ".audit": ["Audit", "audit_inputs"],
+        ".audited_sets": ["InputOptions", "read_input", "read_inputs"],
         ".benchmark": ["Benchmark"],
         ".corruptions": ["corrupt"],
         ".corruptions.datasets": ["corrupted"],

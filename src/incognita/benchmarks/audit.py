@@ -1,45 +1,29 @@
-"""Audit of known against unknown data: overlapping classes, repeated images, similar classes.
-
-An input is a benchmark, rules for splits, a class list, a COCO annotation file or a folder of
-images. Its sets have the roles of a benchmark; of two inputs, the first is known and the second
-unknown.
-"""
+"""Audit of known against unknown data: overlapping classes, repeated images, similar classes."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from incognita.benchmarks.audited_sets import AuditedSet, AuditInput, ShownClasses, audited_sets
 from incognita.benchmarks.class_overlaps import (
     OVERLAPS,
+    SAME,
     SHOWS_KNOWN,
     ClassMeanings,
     ClassOverlap,
     ClassRelation,
     NearestKnown,
     class_meanings,
+    find_distant_parts,
     find_overlaps,
-    list_class_lists,
-    load_class_list,
     nearest_known,
-    simplified,
 )
-from incognita.benchmarks.definition_files import find_definition, list_benchmarks
-from incognita.benchmarks.load import data_context, must_be_apart
-from incognita.benchmarks.sources.entry import (
-    KNOWN_ROLES,
-    TESTED_UNKNOWN_ROLES,
-    LoadedSet,
-)
-from incognita.benchmarks.sources.folder import first_folder, list_files
-from incognita.benchmarks.splits.assign import CategoryRule
-from incognita.benchmarks.splits.rules import SPLITS, SplitRules, list_rules, load_rules
-from incognita.containers.boxes import BoxTruth
-from incognita.containers.dataset import BoxDataset, Dataset
-from incognita.errors import InvalidDataError, MissingDataError, unknown_name
-from incognita.formats.coco_dataset import CocoFile, find_files
+from incognita.benchmarks.load import must_be_apart
+from incognita.benchmarks.sources.entry import TESTED_UNKNOWN_ROLES
+from incognita.containers.classes import plain
+from incognita.errors import unknown_name
 from incognita.formats.image_hashes import (
     DISTANCE,
     ImageHashes,
@@ -47,273 +31,14 @@ from incognita.formats.image_hashes import (
     find_repeats,
     hash_images,
 )
-from incognita.formats.images import FileDataset, are_present
-from incognita.formats.toml_files import load_toml
 from incognita.semantics.class_names import Override, Senses
-from incognita.shapes import Bool, Float, Int
+from incognita.shapes import Float
 
 N_FREQUENT = 20  # categories listed per set
 ROWS_AT_A_TIME = 1024
 LEAST_TOGETHER = 3  # images that must show two classes for the pair to be listed
-SAME = (ClassRelation.EXACT, ClassRelation.SYNONYM)
 OnStep = Callable[[str], None]
 OnImage = Callable[[str, int, int], None]
-
-
-class ShownClasses(NamedTuple):
-    """The class of every annotated object, or of every image that has one class.
-
-    Args:
-        names: The classes.
-        image_ids: One per image, also of images without an object.
-        images: The place of the image of each object.
-        classes: The place of its class.
-    """
-
-    names: tuple[str, ...]
-    image_ids: Sequence[Any]
-    images: Int[np.ndarray, "objects"]
-    classes: Int[np.ndarray, "objects"]
-
-    @classmethod
-    def of_boxes(cls, truth: BoxTruth) -> "ShownClasses":
-        names, ids = truth.classes.names, truth.image_ids.tolist()
-        return cls(names, ids, truth.image_index.astype(np.int64), truth.class_ids.astype(np.int64))
-
-    @classmethod
-    def of_images(cls, image_ids: Sequence[Any], classes: Sequence[str]) -> "ShownClasses":
-        names, places = np.unique(np.array(classes, np.str_), return_inverse=True)
-        return cls(tuple(names.tolist()), image_ids, np.arange(len(image_ids)), places.reshape(-1))
-
-    def part(self, is_in: Bool[np.ndarray, "images"]) -> "ShownClasses":
-        """Return some of the images with their objects."""
-        places = np.cumsum(is_in) - 1
-        chosen = is_in[self.images]
-        ids = [self.image_ids[k] for k in np.flatnonzero(is_in).tolist()]
-        return ShownClasses(self.names, ids, places[self.images[chosen]], self.classes[chosen])
-
-    def pairs(self) -> tuple[Int[np.ndarray, "pairs"], Int[np.ndarray, "pairs"]]:
-        """Return each image with each of its classes once: places of images, and of classes."""
-        keys = np.unique(self.images * len(self.names) + self.classes)
-        images, classes = np.divmod(keys, max(1, len(self.names)))
-        return images, classes
-
-
-@dataclass(frozen=True, eq=False)
-class AuditedSet:
-    """One set of an input.
-
-    Args:
-        name: Unique in the audit.
-        role: As in a benchmark.
-        classes: The names of its classes; None where its files do not tell.
-        declared: All names that its file has a category for, which identify the data set.
-        shown: Which image shows what, where that is known.
-        dataset: The images that are there.
-        n_listed: How many images its list names, whether they are there or not.
-    """
-
-    name: str
-    role: str
-    classes: tuple[str, ...] | None = None
-    declared: tuple[str, ...] = ()
-    shown: ShownClasses | None = None
-    dataset: Dataset | None = None
-    n_listed: int | None = None
-
-    @property
-    def is_known(self) -> bool:
-        return self.role in KNOWN_ROLES
-
-    @property
-    def n_images(self) -> int | None:
-        """How many images it has, as far as its files tell."""
-        if self.shown is not None:
-            return len(self.shown.image_ids)
-        return self.n_listed if self.dataset is None else len(self.dataset.image_ids)
-
-
-@dataclass(frozen=True, eq=False)
-class AuditInput:
-    """What an argument of the audit stands for.
-
-    Args:
-        name: As it was given.
-        known: Names of the known classes; None where they have no names.
-        sets: Its sets.
-        has_both: Whether it has known classes and unknown sets and can be audited alone.
-        rules: The rules, where it is a file of rules.
-        notes: What a reader should know.
-    """
-
-    name: str
-    known: tuple[str, ...] | None
-    sets: tuple[AuditedSet, ...]
-    has_both: bool = False
-    rules: SplitRules | None = None
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class InputOptions:
-    """Where the files of inputs are.
-
-    Args:
-        data: The data folder of a benchmark.
-        images: The folder with the images of annotation files; by default that of each file.
-        classes: Class lists of sets whose files do not name their classes, by name of the set.
-        allow_outside: Whether paths in files may leave the data folder.
-    """
-
-    data: Path | None = None
-    images: Path | None = None
-    classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    allow_outside: bool = False
-
-
-def read_input(given: str, options: InputOptions = InputOptions()) -> AuditInput:  # noqa: B008
-    """Load a benchmark, rules, a class list, an annotation file or a folder.
-
-    Args:
-        given: A name or a path.
-        options: Where its files are.
-    """
-    path = Path(given)
-    if path.is_dir():
-        return _read_folder(path)
-    if given.endswith((".json", ".json.gz")):
-        return _read_annotations(path, options)
-    if path.suffix == ".txt" or given in list_class_lists():
-        return _read_classes(given)
-    if path.suffix == ".toml":
-        keys = load_toml(path, "file to audit").keys()
-        read = {"set": _read_benchmark, "extends": _read_benchmark, "rest": _read_rules}
-        reader = next((read[key] for key in read if key in keys), None)
-        return _read_classes(given) if reader is None else reader(given, options)
-    if given in list_rules():
-        return _read_rules(given, options)
-    if given in list_benchmarks():
-        return _read_benchmark(given, options)
-    if "/" in given and given.split("/")[0] not in {n.split("/")[0] for n in list_benchmarks()}:
-        raise MissingDataError(f"There is no folder {given}; give one that exists.")
-    choices = [*list_benchmarks(), *list_rules(), *list_class_lists()]
-    raise unknown_name("benchmark, file of rules or class list", given, choices)
-
-
-def _read_classes(given: str) -> AuditInput:
-    found = load_class_list(given)
-    only = AuditedSet(found.name, "unknown", found.classes, found.classes)
-    return AuditInput(given, found.classes, (only,), notes=found.notes)
-
-
-def _read_folder(path: Path) -> AuditInput:
-    images = list_files(path).images
-    if not images:
-        raise MissingDataError(f"There is no image in {path}; give a folder that has some.")
-    dataset = FileDataset(path.name, path, images)
-    folders = [first_folder(image) for image in images]
-    if None in folders:
-        return AuditInput(str(path), None, (AuditedSet(path.name, "unknown", dataset=dataset),))
-    shown = ShownClasses.of_images(images, [folder or "" for folder in folders])
-    only = AuditedSet(path.name, "unknown", shown.names, shown.names, shown, dataset)
-    return AuditInput(str(path), shown.names, (only,))
-
-
-def _read_annotations(path: Path, options: InputOptions) -> AuditInput:
-    content = CocoFile(path).content
-    folder = options.images or path.parent
-    files, is_there = find_files(folder, content.file_names)
-    present = tuple(dict.fromkeys(f for f, there in zip(files, is_there, strict=True) if there))
-    name = path.name.removesuffix(".gz").removesuffix(".json")
-    dataset = FileDataset(name, folder, present) if present else None
-    only = _annotated_set(name, "unknown", ShownClasses.of_boxes(content.truth), dataset)
-    return AuditInput(str(path), only.classes, (only,))
-
-
-def _annotated_set(
-    name: str, role: str, shown: ShownClasses, dataset: Dataset | None
-) -> AuditedSet:
-    places = np.unique(shown.classes).tolist()
-    return AuditedSet(
-        name, role, tuple(shown.names[k] for k in places), shown.names, shown, dataset
-    )
-
-
-def _read_rules(given: str, options: InputOptions) -> AuditInput:
-    rules = load_rules(given).rules
-    declared = (
-        *rules.known,
-        *rules.remove,
-        *(n for split in SPLITS for n in getattr(rules, split)),
-    )
-    sets = [
-        AuditedSet(split, split, tuple(names), tuple(dict.fromkeys(declared)))
-        for split in SPLITS
-        if (names := getattr(rules, split))
-    ]
-    return AuditInput(given, tuple(rules.known), tuple(sets), bool(sets), rules)
-
-
-def _read_benchmark(given: str, options: InputOptions) -> AuditInput:
-    found = find_definition(given, allow_outside=options.allow_outside)
-    context = data_context(found, options.data, allow_outside=options.allow_outside)
-    listed = replace(context, needs_images=False)
-    names = {entry.name for entry in found.definition.set}
-    for name in options.classes:
-        if name not in names:
-            raise unknown_name(f"set of {found.definition.name}", name, names)
-    loaded, notes = [], []
-    for entry in found.definition.set:
-        try:
-            loaded.append(entry.load(listed))
-        except InvalidDataError as error:  # one wrong file is no reason to audit nothing
-            notes.append(f"{entry.name} is not audited: {error}")
-    sets = [
-        _benchmark_set(item, options.classes.get(item.entry.name), context.classes)
-        for item in loaded
-    ]
-    tested = [audited for audited in sets if audited.role in TESTED_UNKNOWN_ROLES]
-    if all(audited.classes is None and audited.dataset is None for audited in tested):
-        raise MissingDataError(
-            f"{context.data} has no list, annotations or images of an unknown set of "
-            f"{found.definition.name}; `incognita data plan {found.typed}` lists what belongs "
-            f"there."
-        )
-    known = tuple(context.classes) if context.has_names else None
-    absent = [item.entry.name for item in loaded if item.dataset is None]
-    if absent:
-        notes.append(f"not found: {', '.join(absent)}")
-    return AuditInput(found.definition.name, known, tuple(sets), True, notes=tuple(notes))
-
-
-def _benchmark_set(
-    loaded: LoadedSet, classes: Sequence[str] | None, known: Collection[str]
-) -> AuditedSet:
-    entry, dataset = loaded.entry, loaded.dataset
-    if isinstance(dataset, BoxDataset):
-        audited = _annotated_set(
-            entry.name, entry.role, ShownClasses.of_boxes(dataset.truth()), _present(dataset)
-        )
-        others = tuple(name for name in audited.declared if name not in known)
-        return replace(audited, declared=others)  # known classes may be spelled as elsewhere
-    own = None if dataset is None else dataset.source_classes
-    given = None if classes is None else tuple(classes)
-    audited = AuditedSet(
-        entry.name, entry.role, given, given or (), None, _present(dataset), loaded.found or None
-    )
-    if dataset is None or own is None or entry.is_known or "" in own:
-        return audited
-    shown = ShownClasses.of_images(tuple(dataset.image_ids), own)
-    return replace(audited, classes=shown.names, declared=shown.names, shown=shown)
-
-
-def _present(dataset: Dataset | None) -> Dataset | None:
-    """Return the images that are there; a list may name others."""
-    if not isinstance(dataset, FileDataset):
-        return dataset
-    is_there = are_present(dataset.root, dataset.image_ids)
-    ids = tuple(i for i, there in zip(dataset.image_ids, is_there, strict=True) if there)
-    return FileDataset(dataset.name, dataset.root, ids) if ids else None
 
 
 class SharedImages(NamedTuple):
@@ -363,6 +88,7 @@ class SetFindings:
         n_images: How many images it has.
         meanings: The synsets of its classes.
         overlaps: Related known classes, by any relation.
+        distant_parts: Parts and wholes by links too far above to count as an overlap.
         counts: How often each class appears, the most frequent first.
         images_with_known: Ids of the images that show a class which overlaps with a known one.
         nearest: The most similar known class of each class.
@@ -375,6 +101,7 @@ class SetFindings:
     n_images: int | None
     meanings: ClassMeanings | None
     overlaps: tuple[ClassOverlap, ...] = ()
+    distant_parts: tuple[ClassOverlap, ...] = ()
     counts: tuple[ClassCount, ...] = ()
     images_with_known: tuple[Any, ...] = ()
     nearest: tuple[NearestKnown, ...] = ()
@@ -406,6 +133,7 @@ class SetFindings:
                                  else {"images": n.n_images, "objects": n.n_objects}}
                 for row in self.overlaps
             ],
+            "distant_parts": [row._asdict() for row in self.distant_parts],
             "images_with_known": list(self.images_with_known),
             "similarity": None if self.similarity is None else
             dict(zip(("mean", "std"), self.similarity, strict=True)),
@@ -506,9 +234,31 @@ class Audit:
         ]
 
     @property
+    def has_overlap(self) -> bool:
+        """Whether a class overlaps or is reused, or an image is in two sets."""
+        return bool(self.overlaps or self.reused or any(self.apart))
+
+    @property
+    def not_compared(self) -> list[str]:
+        """Unknown sets of which no class was compared with the known ones."""
+        nameless = self.known_classes is None
+        return [found.name for found in self.sets if nameless or found.meanings is None]
+
+    @property
+    def has_compared(self) -> bool:
+        """Whether anything was compared at all, classes or images."""
+        return bool(len(self.not_compared) < len(self.sets) or self.n_hashed)
+
+    @property
     def is_clean(self) -> bool:
-        """Whether no class overlaps, no class is reused and no image is in two sets."""
-        return not (self.overlaps or self.reused or any(self.apart))
+        """Whether the classes of all sets were compared, and there is no overlap."""
+        return bool(self.sets) and not (self.not_compared or self.has_overlap)
+
+    @property
+    def n_repeated(self) -> int:
+        """How many images are copies of one in another set that must be apart, each once."""
+        counted = (row for row, apart in zip(self.repeats, self.apart, strict=True) if apart)
+        return len({(row.second, image) for row in counted for image in row.images})
 
     def as_json(self) -> dict[str, Any]:
         known = self.known_classes
@@ -516,6 +266,7 @@ class Audit:
             "known": self.known,
             "unknown": self.unknown,
             "is_clean": self.is_clean,
+            "not_compared": self.not_compared,
             "relations": list(self.relations),
             "known_synsets": {} if known is None else known.synsets,
             "known_ambiguous": [] if known is None else known.ambiguous,
@@ -551,6 +302,14 @@ class AuditSettings:
     distance: int = DISTANCE
     with_images: bool = True
 
+    def check_overrides(self, known: Sequence[str], sets: Sequence[AuditedSet]) -> None:
+        """Refuse an override of a class that is nowhere: a typo would go unnoticed."""
+        names = {*known, *(n for s in sets for n in (*(s.classes or ()), *s.declared))}
+        used = {*map(plain, names), *(plain(own.target) for own in self.overrides.values())}
+        for name in self.overrides:
+            if plain(name) not in used:
+                raise unknown_name("class with an override", name, names)
+
     def meanings(self, classes: Sequence[str], declared: Sequence[str]) -> ClassMeanings:
         """Find the synsets of classes that belong to a longer list."""
         return class_meanings(
@@ -581,11 +340,13 @@ def audit_inputs(
     """
     sets = audited_sets(known, unknown)
     on_step("comparing classes")
+    settings.check_overrides(known.known or (), sets)
     meanings = None
-    if known.known is not None:
-        # the known classes of rules are categories of the file that the rules divide
-        divided = None if known.rules is None else (unknown or known).sets[0]
-        declared = () if divided is None else divided.declared
+    if known.known:
+        declared = known.declared
+        if known.rules is not None and unknown is not None:
+            # the known classes of rules are categories of the file that the rules divide
+            declared = tuple(name for audited in unknown.sets for name in audited.declared)
         meanings = settings.meanings(known.known, declared)
     findings = [_findings(audited, meanings, settings) for audited in sets if not audited.is_known]
     hashes = [] if not settings.with_images else _hash_all(sets, on_step, on_image)
@@ -606,78 +367,27 @@ def audit_inputs(
     )
 
 
-def audited_sets(known: AuditInput, unknown: AuditInput | None) -> list[AuditedSet]:
-    """Return the known and the unknown sets, each with a name of its own."""
-    if unknown is None:
-        if not known.has_both:
-            raise InvalidDataError(
-                f"{known.name} has known classes only. Name what to compare them with: "
-                f"incognita audit {known.name} UNKNOWN"
-            )
-        return list(known.sets)
-    theirs = [audited for audited in unknown.sets if not audited.is_known]
-    if known.rules is not None:
-        return [part for audited in theirs for part in _divided(audited, known.rules)]
-    if known.has_both:
-        mine = [audited for audited in known.sets if audited.is_known]
-    else:
-        mine = [replace(audited, role="test") for audited in known.sets]
-    taken = {audited.name for audited in mine}
-    renamed = {name: f"{name} (unknown)" for name in taken}
-    return mine + [replace(s, name=renamed.get(s.name, s.name)) for s in theirs]
-
-
-def _divided(audited: AuditedSet, rules: SplitRules) -> list[AuditedSet]:
-    """Divide a set by rules: its images where they are annotated, else its classes."""
-    if audited.shown is None:
-        return _divided_classes(audited, rules)
-    shown, rule = audited.shown, CategoryRule(rules)
-    held: list[list[str]] = [[] for _ in shown.image_ids]
-    for image, place in zip(shown.images.tolist(), shown.classes.tolist(), strict=True):
-        held[image].append(shown.names[place])
-    splits = [
-        rule.decide(image_id, set(names)).split
-        for image_id, names in zip(shown.image_ids, held, strict=True)
-    ]
-    parts = []
-    for split in SPLITS:
-        is_in = np.array([own == split for own in splits], np.bool_)
-        if is_in.any():
-            parts.append(_annotated_set(split, split, shown.part(is_in), None))
-    return parts
-
-
-def _divided_classes(audited: AuditedSet, rules: SplitRules) -> list[AuditedSet]:
-    names = audited.classes or ()
-    split_of = {simplified(n): split for split in SPLITS for n in getattr(rules, split)}
-    out = {simplified(name) for name in (*rules.known, *rules.remove)}
-    splits = {
-        name: split_of.get(simplified(name), rules.rest)
-        for name in names
-        if simplified(name) not in out
-    }
-    return [
-        AuditedSet(split, split, mine, audited.declared)
-        for split in SPLITS
-        if (mine := tuple(name for name, own in splits.items() if own == split))
-    ]
-
-
 def _findings(
     audited: AuditedSet, known: ClassMeanings | None, settings: AuditSettings
 ) -> SetFindings:
     classes, shown = audited.classes, audited.shown
-    found = SetFindings(audited.name, audited.role, None, audited.n_images, None)
+    n_classes = None if classes is None else len(classes)
+    found = SetFindings(audited.name, audited.role, n_classes, audited.n_images, None)
     if not classes:
         return found
     meanings = settings.meanings(classes, audited.declared)
-    found = replace(found, n_classes=len(classes), meanings=meanings)
+    found = replace(found, meanings=meanings)
     if shown is not None:
         found = replace(found, counts=tuple(_counts(shown)))
     if known is None:
         return found
     overlaps = find_overlaps(known, meanings)
-    found = replace(found, overlaps=tuple(overlaps), nearest=tuple(nearest_known(known, meanings)))
+    found = replace(
+        found,
+        overlaps=tuple(overlaps),
+        distant_parts=tuple(find_distant_parts(known, meanings, overlaps)),
+        nearest=tuple(nearest_known(known, meanings)),
+    )
     if shown is None:
         return found
     return replace(

@@ -14,7 +14,6 @@ cup of ImageNet is a punch in WordNet and a cup in its images. The file
 `definitions/splits/audit/relations.toml` adds the few relations that WordNet lacks.
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,12 +25,14 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
+from incognita.containers.classes import plain
 from incognita.errors import InvalidDataError, UnknownNameError, count, unknown_name
 from incognita.files import check_regular
 from incognita.formats.toml_files import check_table, load_toml
 from incognita.semantics.class_names import (
     ClassSynset,
     Override,
+    Rule,
     Senses,
     list_synset_maps,
     load_synset_map,
@@ -56,11 +57,9 @@ class ClassRelation(StrEnum):
 
 
 OVERLAPS = tuple(ClassRelation)
-SHOWS_KNOWN = (
-    ClassRelation.EXACT,
-    ClassRelation.SYNONYM,
-    ClassRelation.HYPONYM,
-)  # u is k, or a kind of k
+LINKS_TO_WHOLE = 2  # up to which a class has the parts of what it is a kind of
+SAME = (ClassRelation.EXACT, ClassRelation.SYNONYM)
+SHOWS_KNOWN = (*SAME, ClassRelation.HYPONYM)  # u is k, or a kind of k
 
 
 class ClassOverlap(NamedTuple):
@@ -132,8 +131,8 @@ def class_meanings(
     """
     if not names:
         raise InvalidDataError("Expected class names, got an empty list. Name some.")
-    overrides = {simplified(name): override for name, override in (overrides or {}).items()}
-    ready = _ready_map(frozenset(map(simplified, declared or names)), senses)
+    overrides = {plain(name): override for name, override in (overrides or {}).items()}
+    ready = _ready_map(frozenset(map(plain, declared or names)), senses)
     rows = {} if ready is None else _rows_of_map(ready, senses)
     found = {name: _meaning(name, rows, overrides, senses) for name in dict.fromkeys(names)}
     return ClassMeanings(found, ready)
@@ -146,27 +145,18 @@ def _meaning(
     senses: Senses,
 ) -> ClassSynset | None:
     chain: dict[str, Override] = {}  # an override may name another class, which has one itself
-    key = simplified(name)
+    key = plain(name)
     while key in overrides and key not in chain:
         chain[key] = overrides[key]
-        key = simplified(overrides[key].target)
-    if not chain and simplified(name) in ready:
-        return ready[simplified(name)]
+        key = plain(overrides[key].target)
+    if not chain and plain(name) in ready:
+        return ready[plain(name)]
     try:
         return map_classes([name], overrides=chain, senses=senses).classes[0]
     except UnknownNameError:
         if chain:  # what a person has recorded must exist
             raise
         return None
-
-
-def simplified(name: str) -> str:
-    """Return a class name without what data sets write differently.
-
-    >>> simplified("Church/indoor") == simplified("church-indoor")
-    True
-    """
-    return re.sub(r"[\s_/-]+", " ", name.casefold()).strip()
 
 
 @cache
@@ -181,7 +171,7 @@ def _ready_map(names: frozenset[str], senses: Senses) -> str | None:
 @cache
 def _rows_of_map(dataset: str, senses: Senses) -> dict[str, ClassSynset]:
     rows = load_synset_map(dataset, senses=senses).classes
-    return {simplified(row.name): row for row in rows}
+    return {plain(row.name): row for row in rows}
 
 
 def find_overlaps(
@@ -198,15 +188,64 @@ def find_overlaps(
     vehicle hypernym car
     nose part person
     """
-    index, order = _KnownIndex(known), OVERLAPS
+    index = _KnownIndex(known)
     found = []
     for name, row in unknown.rows.items():
         first: dict[str, ClassOverlap] = {}
         for pair in index.relations_of(name, row):
             first.setdefault(pair.known, pair)
         mine = [pair for pair in first.values() if pair.relation in relations]
-        found += sorted(mine, key=lambda pair: (order.index(pair.relation), pair.n_links))
+        found += sorted(mine, key=lambda pair: (OVERLAPS.index(pair.relation), pair.n_links))
     return found
+
+
+def find_distant_parts(
+    known: ClassMeanings, unknown: ClassMeanings, overlaps: Sequence[ClassOverlap]
+) -> list[ClassOverlap]:
+    """Find parts of what is more than two links above a class: possible, but no overlap.
+
+    Args:
+        known: The known classes.
+        unknown: The unknown classes.
+        overlaps: Those found already; a pair in there is not listed again.
+
+    >>> known, unknown = class_meanings(["car"]), class_meanings(["wheel"])
+    >>> [pair.rule for pair in find_distant_parts(known, unknown, [])]
+    ['wheel.n.01 is a part of wheeled_vehicle.n.01, 3 links above car.n.01']
+    """
+    seen = {(pair.unknown, pair.known) for pair in overlaps}
+    sides = ((ClassRelation.PART, known, unknown), (ClassRelation.WHOLE, unknown, known))
+    found = []
+    for relation, wholes, parts in sides:
+        names_of = _by_synset(parts)
+        for whole, synset in wholes.synsets.items():
+            for part, rule, n_links in _parts_far_above(synset):
+                for name in names_of.get(part, ()):
+                    pair = (name, whole) if relation is ClassRelation.PART else (whole, name)
+                    if pair not in seen:
+                        seen.add(pair)
+                        found.append(ClassOverlap(*pair, relation, rule, n_links))
+    return found
+
+
+def _by_synset(classes: ClassMeanings) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, synset in classes.synsets.items():
+        found[_same(synset)].append(name)
+    return found
+
+
+@cache
+def _parts_far_above(synset: str) -> tuple[tuple[str, str, int], ...]:
+    """Return parts that a synset has by a kind too far above for `parts_of`, and why."""
+    wordnet = load_wordnet()
+    name = wordnet.name(synset)
+    return tuple(
+        (_same(part), f"{part} is a part of {above}, {n_links} links above {name}", n_links)
+        for above, n_links in wordnet.ancestors(synset).items()
+        if n_links > LINKS_TO_WHOLE
+        for part in wordnet.meronyms(above)
+    )
 
 
 class _KnownIndex:
@@ -214,12 +253,11 @@ class _KnownIndex:
 
     def __init__(self, known: ClassMeanings) -> None:
         self.known = known
-        self.by_name = {simplified(name): name for name in known.rows}
-        self.by_synset: dict[str, list[str]] = defaultdict(list)
+        self.by_name = {plain(name): name for name in known.rows}
+        self.by_synset = _by_synset(known)
         self.below: dict[str, list[str]] = defaultdict(list)
         self.by_part: dict[str, list[str]] = defaultdict(list)
         for name, synset in known.synsets.items():
-            self.by_synset[_same(synset)].append(name)
             for above in kinds_above(synset):
                 self.below[above].append(name)
             for part in parts_of(synset):
@@ -243,7 +281,7 @@ class _KnownIndex:
         ]
         pairs += [(ClassRelation.WHOLE, k, n) for p, n in parts.items() for k in self._named(p)]
         return found + [
-            ClassOverlap(name, k, relation, self._rule(relation, row.synset, k), n_links)
+            ClassOverlap(name, k, relation, self._rule(relation, row, k), n_links)
             for relation, k, n_links in pairs
         ]
 
@@ -251,7 +289,7 @@ class _KnownIndex:
         return self.by_synset.get(synset, ())
 
     def _by_name(self, name: str, row: ClassSynset | None) -> list[ClassOverlap]:
-        same = self.by_name.get(simplified(name))
+        same = self.by_name.get(plain(name))
         if same is None:
             return []
         other, rule = self.known.rows[same], "same name"
@@ -259,10 +297,14 @@ class _KnownIndex:
             rule = f"same name, as {row.synset} and {other.synset}"
         return [ClassOverlap(name, same, ClassRelation.EXACT, rule)]
 
-    def _rule(self, relation: ClassRelation, synset: str, known: str) -> str:
-        other = self.known.synsets[known]
+    def _rule(self, relation: ClassRelation, row: ClassSynset, known: str) -> str:
+        """Return why two classes are related, and which of them has only its head noun there."""
+        synset, other = row.synset, self.known.synsets[known]
+        both = [found for found in (row, self.known.rows[known]) if found is not None]
+        heads = [found.name for found in both if found.rule is Rule.HEAD_NOUN]
+        by_head = f" (of {' and '.join(heads)} only the head noun)" if heads else ""
         if relation is ClassRelation.SYNONYM and synset != other:
-            return f"{synset} is recorded as the same as {other}"
+            return f"{synset} is recorded as the same as {other}{by_head}"
         words = {
             ClassRelation.SYNONYM: f"both are {synset}",
             ClassRelation.HYPONYM: f"{synset} is a kind of {other}",
@@ -270,7 +312,7 @@ class _KnownIndex:
             ClassRelation.PART: f"{synset} is a part of {other}",
             ClassRelation.WHOLE: f"{other} is a part of {synset}",
         }
-        return words[relation]
+        return f"{words[relation]}{by_head}"
 
 
 @cache
@@ -297,7 +339,7 @@ def parts_of(synset: str) -> dict[str, int]:
     links = {synset: 0, **dict.fromkeys(_recorded("same").get(_same(synset), ()), 0)}
     queue = list(links)
     for whole in queue:  # the list grows on the way
-        for part in _direct_parts(whole, 1 if links[whole] else 2):
+        for part in _direct_parts(whole, 1 if links[whole] else LINKS_TO_WHOLE):
             if part not in links:
                 links[part] = links[whole] + 1
                 queue.append(part)
@@ -406,12 +448,16 @@ def list_class_lists() -> list[str]:
     return sorted(own | set(list_synset_maps()))
 
 
-def load_class_list(name_or_path: str | Path, *, folder: Path | None = None) -> ClassList:
+def load_class_list(
+    name_or_path: str | Path, *, folder: Path | None = None, within: tuple[Path, ...] = ()
+) -> ClassList:
     """Load a shipped class list by its name, or any from a TOML file or a text file.
 
     Args:
-        name_or_path: The name, or a file. A text file has a name or a wnid in each line.
+        name_or_path: The name, or a file. A text file has a name or a wnid in each line, up to the
+            first tab; lines that begin with # are remarks.
         folder: Where the file is, if its path is relative; by default the current folder.
+        within: The files of lists that this one is part of, of which it must not be one.
 
     >>> load_class_list("openood-tin597").notes[0]
     'openood-tin597: 480 of 800 classes are left, published: 597'
@@ -427,7 +473,14 @@ def load_class_list(name_or_path: str | Path, *, folder: Path | None = None) -> 
         raise unknown_name("class list", given, list_class_lists())
     if path.suffix == ".txt":
         return ClassList(path.stem, _lines_of(path))
-    return _made_by(check_table(ClassListRules, load_toml(path, "class list"), str(path)), path)
+    own = path.resolve()
+    if own in within:
+        circle = " → ".join(file.name for file in (*within[within.index(own) :], own))
+        raise InvalidDataError(
+            f"Expected class lists made of other lists, got a circle: {circle}. Take one out."
+        )
+    rules = check_table(ClassListRules, load_toml(path, "class list"), str(path))
+    return _made_by(rules, path, (*within, own))
 
 
 def _lines_of(path: Path) -> tuple[str, ...]:
@@ -443,20 +496,19 @@ def _lines_of(path: Path) -> tuple[str, ...]:
 def _checked_names(names: Sequence[str], source: str) -> tuple[str, ...]:
     if not names:
         raise InvalidDataError(f"{source} names no class; write one in each line.")
-    if repeated := [name for name, n in Counter(map(simplified, names)).items() if n > 1]:
+    if repeated := [name for name, n in Counter(map(plain, names)).items() if n > 1]:
         raise InvalidDataError(f"{source} names {repeated[0]!r} twice; keep one.")
     return tuple(names)
 
 
-def _made_by(rules: ClassListRules, path: Path) -> ClassList:
+def _made_by(rules: ClassListRules, path: Path, within: tuple[Path, ...]) -> ClassList:
     """Follow the rules of a class list."""
-    load = partial(load_class_list, folder=path.parent)
+    load = partial(load_class_list, folder=path.parent, within=within)
     given = [*rules.classes, *(name for item in rules.lists for name in load(item).classes)]
     names = _checked_names(given, str(path))
     all_meanings = class_meanings(names)
     left_out: dict[str, ClassOverlap] = {}
-    same = (ClassRelation.EXACT, ClassRelation.SYNONYM)
-    for items, relations in ((rules.without, same), (rules.without_overlap, rules.relations)):
+    for items, relations in ((rules.without, SAME), (rules.without_overlap, rules.relations)):
         before = len(names) - len(left_out)
         for item in items:
             pairs = find_overlaps(class_meanings(load(item).classes), all_meanings, relations)

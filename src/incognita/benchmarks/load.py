@@ -310,7 +310,7 @@ def data_context(
     """Find the folder with the files of a benchmark, and the names of its classes."""
     definition = found.definition
     # paths in a user's file begin at its folder, whatever the data folder of shipped ones
-    named = os.environ.get("INCOGNITA_DATA") if found.is_shipped else None
+    named = os.environ.get("INCOGNITA_DATA") if found.is_named else None
     folder = Path(data or named or found.path.parent)
     is_recorded = outputs is not None and definition.task == "classification"
     reads_files = not is_recorded and any(entry.reads_files for entry in definition.set)

@@ -26,12 +26,17 @@ LogFile = Annotated[
 _START = time.monotonic()
 
 
+def seconds_since_start() -> float:
+    """Return the seconds since the program began."""
+    return time.monotonic() - _START
+
+
 def write_line(path: Path | None, text: str) -> None:
     """Append one line with the time and the seconds since the program began."""
     if path is None:
         return
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    seconds = time.monotonic() - _START
+    seconds = seconds_since_start()
     with path.open("a", encoding="utf-8", errors="replace") as file:
         file.write(f"{now} {seconds:8.1f} s  {printable(' '.join(text.split()))}\n")
 

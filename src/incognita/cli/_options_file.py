@@ -26,6 +26,8 @@ def _default(context: typer.Context, path: Path, key: str, value: Any) -> tuple[
         raise unknown_name(f"option of {context.info_name} in {path}", key, options)
     option = options[name]
     items = value if isinstance(value, list) else [value]
+    if option.name == "disclose" and isinstance(value, dict):
+        items = [f"{field}={text}" for field, text in value.items()]
     if any(isinstance(item, dict | list) for item in items):
         raise InvalidDataError(f"Expected a value for {key} in {path}, got a table.")
     if getattr(option, "is_flag", False):

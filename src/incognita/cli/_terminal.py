@@ -1,16 +1,19 @@
-"""What commands share: exit codes, interrupts, and one progress bar on stderr."""
+"""What commands share: exit codes, interrupts, and how much they write to stderr."""
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
+from inspect import Parameter, signature
 from os.path import realpath
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
-from incognita.cli._log import OnProgress, OnStep, logged
+import typer
+
+from incognita.cli._log import OnProgress, OnStep, logged, seconds_since_start
 from incognita.errors import InvalidDataError, count, printable
 
 CRITERION_FAILED, WRONG_USAGE, DATA_MISSING, IN_PART = 1, 2, 3, 4
@@ -22,6 +25,49 @@ _STARTS_AGAIN = "Interrupted."
 interrupts: list[int] = []
 unfinished: list[str] = []  # what to tell people who interrupt the command
 _announcing: list[bool] = []
+_volume = {"quiet": False, "verbose": False}
+
+
+_MESSAGES = "Messages"
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", rich_help_panel=_MESSAGES, help="Write no progress and no notes."
+    ),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", "-v", rich_help_panel=_MESSAGES, help="Write a line with the time per step."
+    ),
+]
+
+
+def with_volume(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the function of a command with two more options, `--quiet` and `--verbose`."""
+
+    @wraps(command)
+    def louder(*arguments: Any, quiet: bool = False, verbose: bool = False, **options: Any) -> None:
+        if quiet and verbose:
+            raise InvalidDataError("Expected --quiet or --verbose, got both. Leave one out.")
+        _volume.update(quiet=quiet, verbose=verbose)
+        command(*arguments, **options)
+
+    kinds = {"quiet": Quiet, "verbose": Verbose}
+    added = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+        for name, kind in kinds.items()
+    ]
+    own = signature(command)
+    vars(louder)["__signature__"] = own.replace(parameters=[*own.parameters.values(), *added])
+    louder.__annotations__ = {**command.__annotations__, **kinds}
+    return louder
+
+
+def note(sentence: str) -> None:
+    """Write a note to stderr, unless the command is quiet."""
+    if not _volume["quiet"]:
+        sys.stderr.write(f"note: {printable(sentence)}\n")
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
@@ -78,8 +124,11 @@ def progress_on_stderr(
 def _shown_progress(
     *, n_steps: int | None, first: str, log_steps: bool
 ) -> Iterator[tuple[OnStep, OnProgress]]:
-    if not sys.stderr.isatty():
-        yield partial(_log_step, is_shown=log_steps), _Log()
+    if _volume["quiet"]:
+        yield partial(_log_step, is_shown=False), _no_progress
+        return
+    if _volume["verbose"] or not sys.stderr.isatty():
+        yield partial(_log_step, is_shown=log_steps or _volume["verbose"]), _Log()
         return
     with _rich_progress() as progress:
         images = progress.add_task("", total=None, visible=False)
@@ -105,7 +154,8 @@ def _announce_compilation() -> None:
         import incognita.kernels as kernels
 
         _announcing.append(True)
-        kernels.on_first_compilation(lambda: sys.stderr.write(COMPILING))
+        if not _volume["quiet"]:
+            kernels.on_first_compilation(lambda: sys.stderr.write(COMPILING))
 
 
 def _rich_progress() -> Any:
@@ -133,7 +183,12 @@ def _rich_progress() -> Any:
 def _log_step(what: str, *, is_shown: bool) -> None:
     stop_if_interrupted()
     if is_shown:
-        sys.stderr.write(f"{printable(what)}\n")
+        when = f"{seconds_since_start():8.1f} s  " if _volume["verbose"] else ""
+        sys.stderr.write(f"{when}{printable(what)}\n")
+
+
+def _no_progress(name: str, done: int, total: int) -> None:
+    stop_if_interrupted()
 
 
 class _Log:

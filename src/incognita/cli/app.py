@@ -12,10 +12,13 @@ from incognita.cli import _terminal as terminal
 from incognita.cli.audit import audit_command
 from incognita.cli.build import build_app
 from incognita.cli.certify import certify_command
+from incognita.cli.check import check_command
+from incognita.cli.compare import compare_command
 from incognita.cli.confusions import confusions_command
 from incognita.cli.corrupt import corrupt_command
 from incognita.cli.data import data_app
 from incognita.cli.demo import demo_command
+from incognita.cli.doctor import doctor_command
 from incognita.cli.list import list_command
 from incognita.cli.results import results_app
 from incognita.cli.run import run_command, show_command
@@ -39,22 +42,28 @@ app = typer.Typer(
     name="incognita",
     help="Measures what a vision model does when it meets something it does not know.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command("certify")(certify_command)
 app.command("demo")(demo_command)
 app.command("run")(run_command)
 app.command("show")(show_command)
+app.command("compare")(compare_command)
 app.command("list")(list_command)
 app.command("corrupt")(corrupt_command)
 app.command("audit")(audit_command)
 app.command("confusions")(confusions_command)
+app.command("check")(check_command)
+app.command("doctor")(doctor_command)
 app.add_typer(data_app, name="data")
 app.add_typer(build_app, name="build")
 app.add_typer(selfaware_app, name="selfaware")
 app.add_typer(results_app, name="results")
 app.add_typer(store_app, name="store")
+for commands in (app, *(group.typer_instance for group in app.registered_groups)):
+    for command in commands.registered_commands if commands else ():
+        if command.callback is not None:
+            command.callback = terminal.with_volume(command.callback)
 
 
 @app.callback(invoke_without_command=True)

@@ -5,24 +5,21 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from incognita.cli._terminal import CRITERION_FAILED, names_in, progress_on_stderr
+from incognita.cli._terminal import CRITERION_FAILED, IN_PART, names_in, progress_on_stderr
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from incognita.benchmarks.audit import (
-        Audit,
-        AuditedSet,
-        Likeness,
-        SetFindings,
-        SharedImages,
-    )
+    from incognita.benchmarks.audit import Audit, Likeness, SetFindings, SharedImages
+    from incognita.benchmarks.audited_sets import AuditedSet
     from incognita.benchmarks.class_overlaps import ClassOverlap, ClassRelation
+    from incognita.benchmarks.splits.rules import SimilarityLimits
     from incognita.containers.dataset import Dataset
     from incognita.semantics.class_names import Override
 
@@ -85,6 +82,7 @@ Weights = Annotated[Path | None, typer.Option(help="The weights of that model.")
 Propose = Annotated[
     Path | None, typer.Option(help="Write proposed rules for `incognita build splits` here.")
 ]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file of --propose.")]
 Near = Annotated[float, typer.Option(help="Least similarity of a near class in the proposal.")]
 Far = Annotated[float, typer.Option(help="Least similarity of a far class; the rest is farther.")]
 MeasureOption = Annotated[
@@ -110,6 +108,7 @@ def audit_command(
     model: Model = None,
     weights: Weights = None,
     propose: Propose = None,
+    force: Force = False,
     near: Near = 0.8,
     far: Far = 0.6,
     measure: MeasureOption = MeasureChoice.wup,
@@ -118,15 +117,19 @@ def audit_command(
 ) -> None:
     """Find known classes and images in unknown data, and how similar the classes are.
 
-    Exit codes: 0 clean; 1 an overlap was found; 2 wrong usage; 3 data is missing.
+    Exit codes: 0 clean; 1 an overlap was found; 2 wrong usage; 3 data is missing; 4 no overlap was
+    found, but classes of some sets or of all could not be compared.
 
     Example: incognita audit voc instances_val2017.json
     """
-    from incognita.benchmarks import audit as auditing
-    from incognita.errors import InvalidDataError
+    from incognita.benchmarks.audit import AuditSettings, audit_inputs
+    from incognita.benchmarks.audited_sets import InputOptions, audited_sets, read_inputs
 
-    options = auditing.InputOptions(data, images, _set_classes(classes or []), allow_outside)
-    settings = auditing.AuditSettings(
+    limits = _limits(near, far, measure.value)
+    if propose is not None:
+        _check_proposal(propose, [known, unknown, overrides], force=force)
+    options = InputOptions(data, images, _set_classes(classes or []), allow_outside)
+    settings = AuditSettings(
         relations=_relations(relations),
         senses=senses.value,
         overrides=_overrides(overrides),
@@ -134,22 +137,21 @@ def audit_command(
         with_images=not no_images,
     )
     with progress_on_stderr(first="reading", log_steps=True) as (on_step, on_image):
-        first = auditing.read_input(known, options)
-        second = None if unknown is None else auditing.read_input(unknown, options)
-        if classes and not any(given.has_both for given in (first, second or first)):
-            raise InvalidDataError("Expected a benchmark for --classes, got none. Leave it out.")
-        found = auditing.audit_inputs(first, second, settings, on_step=on_step, on_image=on_image)
+        first, second = read_inputs(known, unknown, options)
+        found = audit_inputs(first, second, settings, on_step=on_step, on_image=on_image)
         if model is not None:
-            sets = auditing.audited_sets(first, second)
+            sets = audited_sets(first, second)
             likenesses = _likenesses(model, weights, sets, on_step, on_image)
             found = replace(found, likenesses=tuple(likenesses))
     if propose is not None:
-        _save_proposal(found, propose, near, far, measure.value)
+        _save_proposal(found, propose, limits)
     if as_json:
         sys.stdout.write(json.dumps(found.as_json(), indent=1, ensure_ascii=False) + "\n")
     else:
         _show(found, propose)
-    raise typer.Exit(0 if found.is_clean else CRITERION_FAILED)
+    if found.has_overlap:
+        raise typer.Exit(CRITERION_FAILED)
+    raise typer.Exit(0 if found.is_clean else IN_PART)
 
 
 def _set_classes(given: Sequence[str]) -> dict[str, Sequence[str]]:
@@ -169,11 +171,13 @@ def _relations(given: str | None) -> "tuple[ClassRelation, ...]":
     from incognita.benchmarks.class_overlaps import OVERLAPS, ClassRelation
     from incognita.errors import unknown_name
 
-    names = names_in(given)
-    for name in names or ():
+    if given is None:
+        return OVERLAPS
+    names = names_in(given) or [given]  # an empty text names no relation
+    for name in names:
         if name not in OVERLAPS:
             raise unknown_name("relation", name, OVERLAPS)
-    return tuple(ClassRelation(name) for name in names) if names else OVERLAPS
+    return tuple(ClassRelation(name) for name in names)
 
 
 def _overrides(path: Path | None) -> "dict[str, Override]":
@@ -226,12 +230,33 @@ def _likenesses(
     ]
 
 
-def _save_proposal(found: "Audit", out: Path, near: float, far: float, measure: str) -> None:
+def _limits(near: float, far: float, measure: str) -> "SimilarityLimits":
+    from incognita.benchmarks.splits.rules import SimilarityLimits
+    from incognita.formats.toml_files import check_table
+
+    given = {"near": near, "far": far, "measure": measure}
+    return check_table(SimilarityLimits, given, "--near, --far")
+
+
+def _check_proposal(out: Path, inputs: Sequence[str | Path | None], *, force: bool) -> None:
+    """Refuse a file that would be lost, before anything takes long."""
+    from incognita.errors import InvalidDataError
+
+    if out.suffix != ".toml" or out.is_dir():
+        raise InvalidDataError(f"Expected a .toml file for --propose, got {out}. Name one.")
+    if any(given is not None and realpath(given) == realpath(out) for given in inputs):
+        raise InvalidDataError(f"--propose {out} is one of the inputs. Choose another file.")
+    if out.exists() and not force:
+        raise InvalidDataError(
+            f"Expected a new file for --propose, got {out}, which is there and may be edited. "
+            f"Choose another name, or replace it with --force."
+        )
+
+
+def _save_proposal(found: "Audit", out: Path, limits: "SimilarityLimits") -> None:
     from incognita.benchmarks.class_overlaps import ClassMeanings
     from incognita.benchmarks.splits.propose import propose
-    from incognita.benchmarks.splits.rules import SimilarityLimits
     from incognita.errors import InvalidDataError
-    from incognita.formats.toml_files import check_table
 
     rows = {
         name: row
@@ -241,8 +266,6 @@ def _save_proposal(found: "Audit", out: Path, near: float, far: float, measure: 
     }
     if found.known_classes is None or not rows:
         raise InvalidDataError("Expected names of known and unknown classes for a proposal.")
-    given = {"near": near, "far": far, "measure": measure}
-    limits = check_table(SimilarityLimits, given, "--near, --far")
     propose(found.known_classes, ClassMeanings(rows), limits=limits, name=out.stem).save(out)
 
 
@@ -261,7 +284,8 @@ def _show(found: "Audit", proposed: Path | None) -> None:
         console.print(Text.assemble(("note: ", "yellow"), note))
     if proposed is not None:
         console.print(Text(f"Proposed rules: {proposed}"))
-    console.print(Text(_verdict(found), style="green" if found.is_clean else "red"))
+    style = "green" if found.is_clean else "red" if found.has_overlap else "yellow"
+    console.print(Text(_verdict(found), style=style))
 
 
 def _verdict(found: "Audit") -> str:
@@ -269,14 +293,16 @@ def _verdict(found: "Audit") -> str:
 
     if found.is_clean:
         return "clean: no overlap was found"
+    if not found.has_compared:
+        return "nothing was compared: see the notes"
+    if not found.has_overlap:
+        names = ", ".join(found.not_compared)
+        return f"in part: no overlap was found, but the classes of {names} were not compared"
     n_classes = len({(audited.name, pair.unknown) for audited, pair in found.overlaps})
-    n_pairs = sum(
-        row.n_second for row, apart in zip(found.repeats, found.apart, strict=True) if apart
-    )
     parts = [
         count(n_classes, "overlapping class", "overlapping classes") if n_classes else "",
         count(len(found.reused), "reused class", "reused classes") if found.reused else "",
-        count(n_pairs, "repeated image") if n_pairs else "",
+        count(found.n_repeated, "repeated image") if found.n_repeated else "",
     ]
     return f"overlap: {', '.join(part for part in parts if part)}"
 
@@ -285,13 +311,15 @@ def _notes(found: "Audit") -> list[str]:
     from incognita.errors import count
 
     notes = list(found.notes)
-    unread = {audited.name for audited in found.sets if audited.n_images is None}
+    if not found.sets:
+        notes.append(f"{found.known} puts nothing of {found.unknown} into near, far or farther")
+    notes += [note for audited in found.sets for note in _notes_on_set(audited)]
+    if found.known_classes is None:
+        notes.append(f"{found.known}: {_nameless(found.known)}")
     meanings = [(found.known, found.known_classes)]
     meanings += [(audited.name, audited.meanings) for audited in found.sets]
     for name, classes in meanings:
-        if classes is None:  # a set that was not found is in a note already
-            if name not in unread:
-                notes.append(f"{name}: classes are not named; give them with --classes {name}=LIST")
+        if classes is None:
             continue
         if n := len(classes.ambiguous):
             some = ", ".join(classes.ambiguous[:N_NAMES])
@@ -306,6 +334,26 @@ def _notes(found: "Audit") -> list[str]:
     notes += [f"not read: {problem}" for problem in found.unreadable[:N_NAMES]]
     if (n := len(found.unreadable) - N_NAMES) > 0:
         notes.append(f"not read: {count(n, 'more image')}")
+    return notes
+
+
+def _nameless(name: str) -> str:
+    return f"classes are not named; give them with --classes {name}=LIST"
+
+
+def _notes_on_set(audited: "SetFindings") -> list[str]:
+    """Note why the classes of a set were not compared, and what may be part of what."""
+    from incognita.errors import count
+
+    notes = []
+    if audited.n_classes == 0:
+        notes.append(f"{audited.name}: it has no class, and nothing to compare")
+    elif audited.meanings is None and audited.n_images is not None:  # else it was not found
+        notes.append(f"{audited.name}: {_nameless(audited.name)}")
+    if pairs := audited.distant_parts:
+        what = count(len(pairs), "pair")
+        first = f"{pairs[0].unknown} and {pairs[0].known} ({pairs[0].rule})"
+        notes.append(f"{audited.name}: {what} may be part and whole and do not count: {first}")
     return notes
 
 

@@ -12,6 +12,8 @@ from incognita.cli._terminal import CRITERION_FAILED, IN_PART, names_in, progres
 if TYPE_CHECKING:
     import polars
 
+    from incognita.results.method_result import MethodResult
+
 results_app = typer.Typer(
     help="List, show, compare, verify and export stored results.", no_args_is_help=True
 )
@@ -23,7 +25,20 @@ ResultFile = Annotated[Path, typer.Argument(help="A result (.json).")]
 Store = Annotated[
     Path | None, typer.Option(help="Folder with outputs of detectors; by default OUT/outputs.")
 ]
-Metrics = Annotated[str, typer.Option(help="Metrics to show, separated by commas.")]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        help="Metrics to show, separated by commas; by default auroc, and unknown_ap, "
+        "unknown_recall and normalized_open_set_error if a result has no AUROC."
+    ),
+]
+Disclosed = Annotated[
+    list[str] | None,
+    typer.Option(
+        help='Only results that disclose this: "outlier-data=none", "external-supervision=any"; '
+        "repeat it for several fields."
+    ),
+]
 Rows = Annotated[str, typer.Option(help="What tells rows apart: benchmark, model, method, …")]
 Columns = Annotated[str, typer.Option(help="What tells columns apart: split, metric, …")]
 Splits = Annotated[str | None, typer.Option(help="Splits to show; by default groups of sets.")]
@@ -33,21 +48,21 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 
 @results_app.command("ls")
-def ls_command(paths: Paths = None, as_json: AsJson = False) -> None:
+def ls_command(paths: Paths = None, disclosed: Disclosed = None, as_json: AsJson = False) -> None:
     """List stored results, the newest last.
 
     Example: incognita results ls runs
     """
     import json
 
-    from incognita.results.query import load_results
-
-    found, notes = load_results(paths or [Path("runs")])
+    found, notes = _load(paths, disclosed)
     found.sort(key=lambda pair: str(pair[1].provenance.get("finished", "")))
     rows = [
         {
             "benchmark": str(result.identity["benchmark"]),
             "model": str(result.provenance.get("name", result.identity["model"])),
+            "training": result.identity.get("training"),
+            "training_seed": result.identity.get("training_seed"),
             "method": str(result.title),
             "numbers": len(result.results),
             "finished": str(result.provenance.get("finished", "")),
@@ -61,14 +76,36 @@ def ls_command(paths: Paths = None, as_json: AsJson = False) -> None:
     _print(rows, notes)
 
 
+def _load(
+    paths: Sequence[Path] | None, disclosed: Sequence[str] | None
+) -> "tuple[list[tuple[Path, MethodResult]], list[str]]":
+    """Load the results that disclose what is wanted; a note counts the others."""
+    from incognita.errors import MissingDataError, count
+    from incognita.results.disclosure import parse_statements
+    from incognita.results.query import load_results, with_disclosure
+
+    found, notes = load_results(paths or [Path("runs")])
+    kept = with_disclosure(found, parse_statements(disclosed or ()))
+    if not kept:
+        raise MissingDataError(
+            f"None of {count(len(found), 'result')} discloses {', '.join(disclosed or ())}. See "
+            f"what a result discloses with incognita results show."
+        )
+    if len(kept) < len(found):
+        notes.append(f"{count(len(found) - len(kept), 'result')} left out by --disclosed")
+    return kept, notes
+
+
 @results_app.command("show")
 def show_command(result: ResultFile, as_json: AsJson = False) -> None:
-    """Print every number of a result, with its interval and support.
+    """Print every number of a result, with its interval and support, and what it discloses.
 
     Example: incognita results show runs/results/terra-standard/…/knn-ad83a830.json
     """
     import json
 
+    from incognita.errors import printable
+    from incognita.results.disclosure import disclosure_of
     from incognita.results.query import load_results
 
     ((_, found),), _ = load_results([result])
@@ -77,6 +114,8 @@ def show_command(result: ResultFile, as_json: AsJson = False) -> None:
         return
     rows = [number.as_row() for number in found.results]
     _print([{k: v for k, v in row.items() if k != "direction"} for row in rows], found.notes)
+    for field, text in disclosure_of(found.provenance).items():
+        sys.stdout.write(f"{field}: {printable(text)}\n")
 
 
 @results_app.command("diff")
@@ -131,21 +170,25 @@ def verify_command(
 @results_app.command("export")
 def export_command(
     paths: Paths = None,
-    metrics: Metrics = "auroc",
+    metrics: Metrics = None,
     rows: Rows = "benchmark,model,method",
     columns: Columns = "split,metric",
     splits: Splits = None,
     convention: Convention = "paper",
+    disclosed: Disclosed = None,
     out: Out = None,
 ) -> None:
     """Arrange the results of any number of runs as one table.
 
+    Runs that differ in the training seed alone share a cell, such as 95.1 ±0.3 (3 runs; ±0.5 by
+    images): their mean, the standard deviation over runs, and the half interval over images.
+
     Example: incognita results export runs --metrics auroc,fpr_at_95_known_recall --out table.md
     """
     from incognita.errors import InvalidDataError
-    from incognita.results.query import as_frame, as_latex, as_markdown, load_results, pivot
+    from incognita.results.query import as_frame, as_latex, as_markdown, pivot
 
-    found, notes = load_results(paths or [Path("runs")])
+    found, notes = _load(paths, disclosed)
     table = pivot(
         as_frame(found),
         metrics=names_in(metrics) or (),

@@ -10,7 +10,7 @@ import typer
 
 from incognita.cli._log import LogFile, log_report
 from incognita.cli._options_file import OptionsFile
-from incognita.cli._terminal import IN_PART, progress_on_stderr
+from incognita.cli._terminal import IN_PART, note, progress_on_stderr
 from incognita.models import library_examples
 from incognita.registry import need
 
@@ -89,6 +89,22 @@ Limit = Annotated[
 Name = Annotated[
     str | None,
     typer.Option(help="What the model is called in tables and results; changes no number."),
+]
+Training = Annotated[
+    str | None, typer.Option(help="How the model was trained, such as logitnorm; part of a result.")
+]
+TrainingSeed = Annotated[
+    int | None,
+    typer.Option(min=0, help="Seed of that training; tables average results over such seeds."),
+]
+Disclose = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--disclose",
+        "--disclosure",
+        help='What data is behind the model: "external-supervision=CLIP pre-training", '
+        '"outlier-data=none", also unknown-labels, tuning-data, calibration-data; repeat it.',
+    ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed for bootstrap and --limit.")]
 Resamples = Annotated[
@@ -195,6 +211,9 @@ def run_command(
     out: Out = Path("runs"),
     store: Store = None,
     name: Name = None,
+    training: Training = None,
+    training_seed: TrainingSeed = None,
+    disclose: Disclose = None,
     wide: Wide = False,
     as_json: AsJson = False,
     log: LogFile = None,
@@ -232,9 +251,12 @@ def run_command(
     definition = find_definition(benchmark, allow_outside=allow_outside).definition
     if definition.protocol == "self-aware":
         _refuse_methods(methods != "all", preprocess, embed, search, unknown_threshold)
+        _refuse_training(training, training_seed, disclose)
         shared |= {"name": name}
         _run_self_aware(model or None, benchmark, out, log, as_json=as_json, options=shared)
         return
+    from incognita.results.disclosure import parse_statements
+
     # what a network or a method prints must not end up in the JSON
     progress = progress_on_stderr(resumes=True, log=log)
     with redirect_stdout(sys.stderr), progress as (on_step, on_progress):
@@ -246,10 +268,13 @@ def run_command(
             embed=embed,
             search=search,
             name=name,
+            training=training,
+            training_seed=training_seed,
+            disclosure=parse_statements(disclose or ()),
             out=out / "results",
             on_progress=on_progress,
             on_step=on_step,
-            on_note=lambda note: sys.stderr.write(f"note: {note}\n"),
+            on_note=note,
             **shared,
         )
     log_report(log, evaluation)
@@ -263,6 +288,16 @@ def _refuse_methods(*given: object) -> None:
         raise InvalidDataError(
             "Expected no --methods, --preprocess, --embed, --search or --unknown-threshold: this "
             "benchmark makes a detector self-aware and ranks no methods. Leave them out."
+        )
+
+
+def _refuse_training(*given: object) -> None:
+    from incognita.errors import InvalidDataError
+
+    if any(value is not None for value in given):
+        raise InvalidDataError(
+            "Expected no --training, --training-seed or --disclose: the report of a self-aware "
+            "detector does not hold them yet. Leave them out."
         )
 
 
@@ -375,9 +410,9 @@ def show_command(
 
     newest, *others = find_runs(run)
     for other in others[:N_OTHERS]:
-        sys.stderr.write(f"another run: {other}\n")
+        note(f"another run: {other}")
     if len(others) > N_OTHERS:
-        sys.stderr.write(f"and {len(others) - N_OTHERS} more below {run}\n")
+        note(f"{len(others) - N_OTHERS} more runs below {run}")
     if methods is not None:
         _rescore(newest, methods, store)
     finish(load_run(newest), newest.parents[3], as_json=as_json, wide=wide)

@@ -1,5 +1,6 @@
 """Class names with their roles: known, unknown or ignored."""
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -17,12 +18,14 @@ _ALIKE = 0.8
 
 
 def plain(name: str) -> str:
-    """Normalize a class name: case, hyphens and underscores do not matter.
+    """Normalize a class name: case, hyphens, underscores and slashes do not matter.
 
     >>> plain("Aquarium_Fish") == plain("aquarium fish")
     True
+    >>> plain("Church/indoor") == plain("church-indoor")
+    True
     """
-    return " ".join(name.casefold().replace("_", " ").replace("-", " ").split())
+    return " ".join(re.sub(r"[_/-]", " ", name.casefold()).split())
 
 
 def find_spelling(name: str, candidates: Collection[str]) -> str | None:

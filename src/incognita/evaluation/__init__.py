@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from incognita.registry import attach
 
 if TYPE_CHECKING:
+    from incognita.evaluation.compare import ComparisonReport as ComparisonReport
+    from incognita.evaluation.compare import compare_results as compare_results
     from incognita.evaluation.confusions import ConfusionReport as ConfusionReport
     from incognita.evaluation.confusions import study_confusions as study_confusions
     from incognita.evaluation.score_certificate import certify_scores as certify_scores
@@ -20,6 +22,7 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         ".score_certificate": ["certify_scores"],
+        ".compare": ["ComparisonReport", "compare_results"],
         ".confusions": ["ConfusionReport", "study_confusions"],
         ".verify": ["verify_results"],
         ".self_aware": ["AnnotatedSet", "SelfAwareTest", "evaluate_self_aware"],

@@ -364,6 +364,10 @@ class ClassifierTask:
             f"others the first one, {first.name}",
         ]
 
+    def used_data(self, method: Method) -> dict[str, list[str]]:
+        """Return nothing: the ranking metrics of a classifier take no threshold."""
+        return {}
+
     def finish(
         self, evaluation: Evaluation, measurements: Measurements, best_result: Path | None
     ) -> tuple[list[str], dict[str, Any]]:

@@ -114,6 +114,14 @@ def _is_wrong(known: ScoredSet) -> np.ndarray | None:
 def accuracy_results(
     sets: Sequence[ScoredSet], weights: Mapping[str, np.ndarray]
 ) -> Iterator[Result]:
+    """Return the records of `accuracy_values`."""
+    for split, value in accuracy_values(sets, weights):
+        yield Result.from_value("accuracy", "paper", split=split, value=value)
+
+
+def accuracy_values(
+    sets: Sequence[ScoredSet], weights: Mapping[str, np.ndarray]
+) -> Iterator[tuple[Split, MetricValue]]:
     """Compute the accuracy on known images, on each shifted set, and on all of them together."""
     labeled = [scored for scored in sets if scored.group in (KNOWN, SHIFTED)]
     parts_of = {
@@ -123,8 +131,7 @@ def accuracy_results(
     if any(scored.group == SHIFTED for scored in sets):
         parts_of[Split(KNOWN, setting=FULL_SPECTRUM)] = labeled
     for split, parts in parts_of.items():
-        value = _accuracy(parts, weights)
-        yield Result.from_value("accuracy", "paper", split=split, value=value)
+        yield split, _accuracy(parts, weights)
 
 
 def _accuracy(parts: Sequence[ScoredSet], weights: Mapping[str, np.ndarray]) -> MetricValue:

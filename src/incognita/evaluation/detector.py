@@ -29,19 +29,22 @@ from incognita.containers import (
     Needs,
     Role,
 )
+from incognita.decisions.confidence_thresholds import FixedConfidence
 from incognita.decisions.thresholds import (
     ConfidencePolicy,
     ConfidenceThreshold,
     ScorePolicy,
     UnknownThreshold,
 )
-from incognita.decisions.unknown_thresholds import HarmonicMean, KnownGaussian
+from incognita.decisions.unknown_thresholds import Fixed, HarmonicMean, KnownGaussian
 from incognita.errors import InvalidDataError
 from incognita.evaluation.detector_metrics import (
     Measures,
     ThresholdedScores,
     align_classes,
+    called_unknown,
     draw_sets,
+    labelled_set,
     measure_detector,
     measure_method,
     measure_own_labels,
@@ -75,10 +78,11 @@ from incognita.models.detector import (
     wrap_detector,
 )
 from incognita.models.load import load_model
+from incognita.results.disclosure import CALIBRATION, UNKNOWN_LABELS
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import MethodKey
 from incognita.results.result import Result, Split
-from incognita.results.score_tables import DetectedSet, box_frame
+from incognita.results.score_tables import DetectedSet, box_frame, object_frame
 
 VALIDATION, UNKNOWN_VALIDATION = "validation", "unknown validation"
 OWN_LABEL = "own-label"
@@ -294,6 +298,7 @@ def _with_unknown_label(truth: BoxTruth, found: Detections) -> Detections:
         np.where(is_unknown, unknown, found.class_ids),
         truth.classes,
         sizes=found.sizes,
+        source_index=found.source_index,
     )
 
 
@@ -418,9 +423,11 @@ class DetectorTask:
     ) -> Measurements:
         """Choose tau for every new method and measure it; stored results are complete already."""
         methods: dict[MethodKey, MethodMeasurement] = {}
+        objects = None
         if self._extractor is not None and scored.fitted:
             self._choose_tau(scored, self._extractor)
             sets = list(self._extractor.sets.values())
+            objects = object_frame(sets)
             weights = draw_sets(sets, n_resamples=options.n_resamples, seed=options.seed)
             shared = measure_detector(sets, weights) if scored.fitted else {}
             for key, fitted in scored.fitted.items():
@@ -433,7 +440,15 @@ class DetectorTask:
                 else:
                     measures = shared | measure_method(sets, thresholded, weights)
                 methods[key] = self._measurement(fitted, thresholded, measures, sets)
-        return Measurements(methods, groups=self._groups(), notes=self._doubts())
+        boxes = {str(key): frame for key, (_, frame) in stored.items()}
+        boxes |= {str(key): measured.frame for key, measured in methods.items()}
+        return Measurements(
+            methods,
+            groups=self._groups(),
+            notes=self._doubts(),
+            boxes=boxes,
+            objects=objects,
+        )
 
     def _doubts(self) -> tuple[str, ...]:
         """Return notes on numbers that are not plausible."""
@@ -485,6 +500,11 @@ class DetectorTask:
         assert self._extractor is not None
         scores, tau = thresholded.scores, thresholded.tau
         is_called_unknown = {seen.name: tau.is_unknown(scores[seen.name]) for seen in sets}
+        if isinstance(fitted.method, OwnLabel):
+            sets = [labelled_set(seen, self._extractor.threshold) for seen in sets]
+            is_called_unknown = {seen.name: called_unknown(seen.kept) for seen in sets}
+            # a decision in the place of a score
+            scores = {name: called.astype(np.float64) for name, called in is_called_unknown.items()}
         chosen_on = {"chosen on": self._extractor.chosen_on}
         return MethodMeasurement(
             results=tuple(
@@ -498,6 +518,7 @@ class DetectorTask:
                 "tau": _describe_score(tau) | chosen_on,
                 "tau of fmiyc": _describe_score(thresholded.gaussian) | chosen_on,
             },
+            values=measures,
         )
 
     def notes(self, fitted: FittedMethod, options: Options) -> list[str]:
@@ -517,6 +538,21 @@ class DetectorTask:
                 "images, as in the paper"
             )
         return notes
+
+    def used_data(self, method: Method) -> dict[str, list[str]]:
+        """Return the data that the thresholds are chosen on, by field of the disclosure."""
+        known = TEST if self.benchmark.validation is None else VALIDATION
+        is_fixed = {
+            "t*": isinstance(self.confidence_policy, FixedConfidence),
+            "tau": isinstance(self.score_policy, Fixed) or isinstance(method, OwnLabel),
+            "tau of fmiyc": isinstance(method, OwnLabel),
+        }
+        chosen = [name for name, fixed in is_fixed.items() if not fixed]
+        used = {CALIBRATION: [f"known {known} images ({', '.join(chosen)})"]} if chosen else {}
+        if isinstance(self.score_policy, HarmonicMean) and "tau" in chosen:
+            unknown = f"{UNKNOWN_VALIDATION} images (tau)"
+            return {CALIBRATION: [*used[CALIBRATION], unknown], UNKNOWN_LABELS: [unknown]}
+        return used
 
     def finish(
         self, evaluation: Evaluation, measurements: Measurements, best_result: Path | None

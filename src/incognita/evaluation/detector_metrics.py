@@ -262,6 +262,18 @@ def measure_own_labels(
     return measures
 
 
+def labelled_set(seen: DetectedSet, threshold: ConfidenceThreshold) -> DetectedSet:
+    """Return a set with the boxes that an open-set detector calls unknown itself among the kept."""
+    assert seen.labelled is not None
+    is_kept = _is_above(seen.labelled, threshold)
+    return DetectedSet(seen.name, seen.group, seen.labelled, seen.truth, is_kept)
+
+
+def called_unknown(detections: Detections) -> Bool[np.ndarray, "boxes"]:
+    """Return which detections carry the label unknown."""
+    return np.asarray(detections.classes.has_role(Role.UNKNOWN)[detections.class_ids])
+
+
 def _is_above(labelled: Detections, threshold: ConfidenceThreshold) -> Bool[np.ndarray, "boxes"]:
     """Return which boxes reach t*; those called unknown reach the smallest of the known classes."""
     is_known = labelled.class_ids < labelled.classes.n_known

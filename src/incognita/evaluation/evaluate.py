@@ -1,6 +1,6 @@
 """From a model and a benchmark to the ranking of methods: one pass, then arithmetic."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -28,6 +28,8 @@ from incognita.formats.recorded_outputs import OutputsFolder, RecordedBoxes, Rec
 from incognita.models.classifier import Classifier
 from incognita.models.detector import Detector, KnownClasses
 from incognita.models.load import load_classifier
+from incognita.models.preprocessing import Preprocessing
+from incognita.results.disclosure import check_statements
 from incognita.results.evaluation import Evaluation
 from incognita.results.store import ResultStore
 
@@ -74,6 +76,9 @@ def evaluate(
     embed: str | Classifier | None = None,
     boxes: BoxOptions | None = None,
     name: str | None = None,
+    training: str | None = None,
+    training_seed: int | None = None,
+    disclosure: Mapping[str, str] | None = None,
     settings: Settings | None = None,
     store: str | Path | None = None,
     out: str | Path | None = None,
@@ -105,6 +110,12 @@ def evaluate(
         boxes: For a detection benchmark: which boxes are kept, and how thresholds are chosen.
         name: What the model is called in tables and results, instead of a name made from its
             class or file. It changes no number, and stored results are found under any name.
+        training: How the model was trained, such as `logitnorm`; part of what a result is of.
+        training_seed: The seed of that training. Results that differ in it alone are averaged in
+            tables, with the standard deviation over runs.
+        disclosure: What is known about the data behind the model, by field: `outlier data`,
+            `external supervision`, `unknown labels`, `tuning data`, `calibration data`. What the
+            run uses itself is added; a field that nobody states is `not stated`.
         settings: Batch size, precision, device, workers.
         store: A folder for outputs, so that an interrupted run can resume.
         out: A folder for results; methods with a stored result are not run again.
@@ -112,6 +123,7 @@ def evaluate(
         on_step: Called with a description of each step.
         on_note: Called with a remark before the run, such as the size of the outputs.
     """
+    request = _request(**locals())
     _check_types(
         benchmark=benchmark,
         weights=weights,
@@ -120,10 +132,14 @@ def evaluate(
         seed=seed,
         n_resamples=n_resamples,
         boxes=boxes,
+        training=training,
+        training_seed=training_seed,
+        disclosure=disclosure,
         settings=settings,
         store=store,
         out=out,
     )
+    stated = check_statements(disclosure or {})
     _check_folders(store=store, out=out, save_outputs=save_outputs)
     benchmark = open_benchmark(
         benchmark,
@@ -146,9 +162,9 @@ def evaluate(
     check_benchmark(benchmark, searching=search)
     if save_outputs is not None:
         check_file_names(benchmark)
-    options = Options(search, limit, seed, n_resamples)
+    options = Options(search, limit, seed, n_resamples, training, training_seed)
     results = None if out is None else ResultStore(Path(out))
-    plan = EvaluationPlan(benchmark, selected, options, log, results, name)
+    plan = EvaluationPlan(benchmark, selected, options, log, results, name, stated, request)
     if log.store is not None and not isinstance(model, RecordedModel):
         check_space(_models(task), benchmark, log.store.root, on_note)
     evaluation = Evaluator(plan, task).run(on_step)
@@ -156,6 +172,40 @@ def evaluate(
         scoring = _scoring(task, benchmark)
         save_run(results, evaluation, seed=seed, n_resamples=n_resamples, scoring=scoring)
     return evaluation
+
+
+# arguments of `evaluate` that change a number, and are texts or numbers where people type them
+_REQUESTED = (
+    "benchmark", "model", "weights", "preprocess", "data", "allow_outside", "search", "limit",
+    "seed", "n_resamples", "outputs", "embed", "training", "training_seed",
+)  # fmt: skip
+
+
+def _request(
+    *, boxes: BoxOptions | None, settings: Settings | None, **given: Any
+) -> dict[str, Any]:
+    """Return what a run is asked for as JSON has it; `unnamed` are objects made in Python."""
+    chosen = {name: given[name] for name in _REQUESTED}
+    if isinstance(chosen["model"], str):
+        chosen["model"] = [chosen["model"]]
+    if isinstance(boxes, BoxOptions):
+        chosen |= {f"boxes.{name}": value for name, value in vars(boxes).items()}
+    how = settings if isinstance(settings, Settings) else Settings()
+    chosen |= {"batch_size": how.batch_size, "precision": how.precision}
+    plain = {name: _as_plain(value) for name, value in chosen.items()}
+    unnamed = [name for name, value in plain.items() if value is None and chosen[name] is not None]
+    return {name: value for name, value in plain.items() if value is not None} | (
+        {"unnamed": unnamed} if unnamed else {}
+    )
+
+
+def _as_plain(value: Any) -> Any:
+    """Return a value that JSON has, or None."""
+    if isinstance(value, PathLike | Policy | Preprocessing):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return list(value) if all(isinstance(item, str) for item in value) else None
+    return value if isinstance(value, str | int | float) else None
 
 
 def open_benchmark(
@@ -238,6 +288,9 @@ _TYPES: dict[str, tuple[Any, str]] = {
     "seed": (int, "a whole number"),
     "n_resamples": (int, "a whole number"),
     "boxes": (BoxOptions | None, "BoxOptions"),
+    "training": (str | None, "a text"),
+    "training_seed": (int | None, "a whole number"),
+    "disclosure": (Mapping | None, "a mapping of fields to texts"),
     "settings": (Settings | None, "Settings"),
     "store": (str | PathLike | None, "the path of a folder"),
     "out": (str | PathLike | None, "the path of a folder"),
@@ -249,7 +302,11 @@ def _check_types(**options: object) -> None:
         kind, what = _TYPES[name]
         if isinstance(value, bool) or not isinstance(value, kind):
             raise InvalidDataError(f"Expected {name} to be {what}, got {value!r:.80}.")
-        if name in ("seed", "n_resamples") and isinstance(value, int) and value < 0:
+        if (
+            name in ("seed", "n_resamples", "training_seed")
+            and isinstance(value, int)
+            and value < 0
+        ):
             raise InvalidDataError(f"Expected {name} to be at least 0, got {value}.")
 
 

@@ -20,7 +20,8 @@ from torch import Tensor
 from incognita._version import __version__
 from incognita.benchmarks.benchmark import Benchmark
 from incognita.benchmarks.load import fitting_sets, test_sets
-from incognita.errors import InvalidDataError
+from incognita.containers.needs import Needs
+from incognita.errors import IncognitaError, InvalidDataError
 from incognita.evaluation.fit_and_score import (
     ExtractionLog,
     Extractor,
@@ -31,8 +32,12 @@ from incognita.evaluation.fit_and_score import (
 )
 from incognita.evaluation.select_methods import SelectedMethods
 from incognita.extraction.settings import Settings
+from incognita.methods import METHODS, load_method
 from incognita.methods.method import Method, family_of
+from incognita.methods.per_head import PerHead
+from incognita.metrics.measure import MetricValue
 from incognita.models.fingerprints import describe_source
+from incognita.results.disclosure import CALIBRATION, TUNING, UNKNOWN_LABELS, disclose
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import Cost, MethodKey, MethodResult
 from incognita.results.result import Result, Split, interval_notes
@@ -53,6 +58,30 @@ class Options:
     limit: int | None = None
     seed: int = 0
     n_resamples: int = 200
+    training: str | None = None
+    training_seed: int | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """Return the options as part of an identity; how a model was trained only if stated."""
+        trained = {"training": self.training, "training_seed": self.training_seed}
+        return {
+            "limit": self.limit,
+            "seed": self.seed,
+            "resamples": self.n_resamples,
+            **{name: value for name, value in trained.items() if value is not None},
+        }
+
+    @classmethod
+    def from_identity(cls, identity: Mapping[str, Any]) -> "Options":
+        """Return the options of a finished run, which searches nothing again."""
+        return cls(
+            False,
+            identity["limit"],
+            identity["seed"],
+            identity["resamples"],
+            identity.get("training"),
+            identity.get("training_seed"),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +95,8 @@ class EvaluationPlan:
         log: Settings and cost of the extraction.
         results: The result store, if there is one.
         name: What the model is called in tables and results; it changes no number.
+        stated: What users disclose, by field; it changes no number either.
+        request: What the run was asked for, so that it can be repeated.
     """
 
     benchmark: Benchmark
@@ -74,6 +105,8 @@ class EvaluationPlan:
     log: ExtractionLog
     results: ResultStore | None = None
     name: str | None = None
+    stated: Mapping[str, str] = field(default_factory=dict)
+    request: Mapping[str, Any] = field(default_factory=dict)
 
     def is_searched(self, method: Method) -> bool:
         """Whether a second version of a method runs, with searched parameters."""
@@ -99,9 +132,7 @@ class EvaluationPlan:
             "data": {name: dataset.fingerprint()[:16] for name, dataset in datasets.items()},
             "classes": list(self.benchmark.classes),
             **model,
-            "limit": self.options.limit,
-            "seed": self.options.seed,
-            "resamples": self.options.n_resamples,
+            **self.options.identity(),
         }
 
     def identity(self, shared: Mapping[str, Any], key: MethodKey) -> dict[str, Any]:
@@ -134,8 +165,10 @@ class EvaluationPlan:
 
     def metadata(self, shared: Mapping[str, Any]) -> dict[str, Any]:
         """Return what was evaluated, and what it cost."""
+        definition = self.benchmark.metadata.get("definition_hash")
         return dict(shared) | {
             "title": self.benchmark.title,
+            **({} if definition is None else {"definition_hash": definition}),
             "absent": dict(self.benchmark.metadata.get("absent", {})),
             "passes": self.log.count._asdict(),
             "output_bytes": self.log.n_bytes,
@@ -149,12 +182,16 @@ class EvaluationPlan:
 
 @dataclass(frozen=True, eq=False)
 class MethodMeasurement:
-    """The numbers of one method, its cost, and the table of its scores."""
+    """The numbers of one method, its cost, and the table of its scores.
+
+    `values` are the numbers of a detector with their replicates, by metric, convention and split.
+    """
 
     results: tuple[Result, ...]
     frame: "polars.DataFrame"
     cost: Cost
     thresholds: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[tuple[str, str, Split], MetricValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +204,8 @@ class Measurements:
     sets: tuple[ScoredSet, ...] = ()
     scores: Mapping[str, Scores] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    boxes: Mapping[str, "polars.DataFrame"] = field(default_factory=dict)
+    objects: "polars.DataFrame | None" = None
 
 
 @runtime_checkable
@@ -191,6 +230,9 @@ class Task(Protocol):
     def notes(self, fitted: FittedMethod, options: Options) -> list[str]:
         """Return notes for the record of a method."""
 
+    def used_data(self, method: Method) -> dict[str, list[str]]:
+        """Return the data that thresholds are chosen on, by field of the disclosure."""
+
     def finish(
         self, evaluation: Evaluation, measurements: Measurements, best_result: Path | None
     ) -> tuple[list[str], dict[str, Any]]:
@@ -211,7 +253,7 @@ class Evaluator:
         stored = plan.stored(shared)
         scored = self._run(plan.pending(stored), on_step)
         measurements = task.measure(scored, stored, plan.options, on_step)
-        records = {key: record for key, (record, _) in stored.items()}
+        records = {key: self._restated(key, *found) for key, found in stored.items()}
         records |= self._save(scored, measurements, shared)
         if not records:
             reasons = "; ".join(f"{name}: {why}" for name, why in scored.failed.items())
@@ -252,7 +294,10 @@ class Evaluator:
             cost=measurement.cost,
             identity=self.plan.identity(shared, key),
             search=scored.searches.get(key),
-            provenance=provenance() | self.plan.named(),
+            provenance=provenance()
+            | {"request": dict(self.plan.request)}
+            | self.plan.named()
+            | self._disclosed(key, self.plan.stated),
             notes=(
                 *self.plan.benchmark.notes,
                 *fitted.notes,
@@ -261,6 +306,35 @@ class Evaluator:
             failed_images=self.plan.failed_images(()),
             thresholds=measurement.thresholds,
         )
+
+    def _disclosed(self, key: MethodKey, stated: Mapping[str, str]) -> dict[str, Any]:
+        """Return the disclosure of a method: what this run has used, and what users state."""
+        benchmark, method = self.plan.benchmark, self.plan.selected.methods[key.name]
+        used = self.task.used_data(method)
+        if Needs.VALIDATION in method.all_needs:
+            held_out = "training" if benchmark.validation is None else "validation"
+            used.setdefault(CALIBRATION, []).append(f"known {held_out} images (fit)")
+        if key.tuned:
+            parts = ["known validation images", "unknown validation images"]
+            used[TUNING] = parts + ["accepted validation images"] * bool(
+                benchmark.accepted_validation
+            )
+            used.setdefault(UNKNOWN_LABELS, []).append("unknown validation images (parameters)")
+        unused = [CALIBRATION, *([TUNING] if _has_default_parameters(key.name, method) else [])]
+        kept = {"stated": dict(stated)} if stated else {}
+        return {"disclosure": disclose(stated, used, unused), **kept}
+
+    def _restated(
+        self, key: MethodKey, record: MethodResult, frame: "polars.DataFrame"
+    ) -> MethodResult:
+        """Add what users state now to a stored result."""
+        before = record.provenance.get("stated", {})
+        if self.plan.results is None or not (self.plan.stated.items() - before.items()):
+            return record
+        disclosed = self._disclosed(key, before | self.plan.stated)
+        changed = replace(record, provenance=dict(record.provenance) | disclosed)
+        self.plan.results.save(changed, frame)
+        return changed
 
     def _evaluation(
         self,
@@ -282,6 +356,8 @@ class Evaluator:
             measured=measurements.measured,
             sets=measurements.sets,
             scores=measurements.scores,
+            boxes=measurements.boxes,
+            objects=measurements.objects,
             skipped=plan.selected.skipped,
             failed=scored.failed,
             failed_images=plan.failed_images(records.values()),
@@ -302,11 +378,36 @@ class Evaluator:
         return None if results is None else results.path(self.plan.identity(shared, best))
 
 
+def _has_default_parameters(name: str, method: Method) -> bool:
+    """Whether a method of incognita has the parameters that its bare name stands for."""
+    try:
+        default = load_method(name)
+    except IncognitaError:
+        return False
+    inner = method.scorer if isinstance(method, PerHead) else method
+    is_default = type(inner) is type(default) and describe(inner) == describe(default)
+    return is_default and _is_ours(inner)
+
+
+def _is_ours(method: Method) -> bool:
+    """Whether a method and the one it wraps are no plug-ins."""
+    scorer = getattr(method, "scorer", None)
+    is_ours = type(method).__module__.startswith("incognita.")
+    return is_ours and (not isinstance(scorer, Method) or _is_ours(scorer))
+
+
 def code_version(method: Method) -> str:
-    """Return a text that changes with a method's code: our version, or a hash of class and file."""
+    """Return a text that changes with a method's code: our version, or a hash of class and file.
+
+    Of a plug-in it also names the distribution and its version.
+    """
     kind, scorer = type(method), getattr(method, "scorer", None)
-    is_ours = kind.__module__.startswith("incognita.")
-    own = f"incognita {__version__}" if is_ours else describe_source(kind)
+    if kind.__module__.startswith("incognita."):
+        own = f"incognita {__version__}"
+    elif (plug_in := METHODS.plug_in_of(kind)) is not None:
+        own = f"{plug_in.distribution}, {describe_source(kind, with_file=True)}"
+    else:
+        own = describe_source(kind)
     return f"{own}, {code_version(scorer)}" if isinstance(scorer, Method) else own
 
 

@@ -1,6 +1,7 @@
 """A finished run on disk, so that it can be shown without its model, its images or a network."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import MethodResult, identity_hash
 from incognita.results.result import Split
 from incognita.results.score_tables import common_rows, sets_and_scores
-from incognita.results.store import ResultStore
+from incognita.results.store import ResultStore, scores_hash
 
 FORMAT = "incognita.run.1"
 SUFFIX = ".run"  # JSON, under a name that no result of a method has
+OBJECTS = ".objects"  # Parquet: the annotated objects of a run of a detector
 _OF_THE_METHOD = ("method", "choice", "parameters", "code")
 
 
@@ -51,6 +53,7 @@ def save_run(
         "metadata": dict(evaluation.metadata),
         "bootstrap": {"seed": seed, "n_resamples": n_resamples},
         "scoring": None if scoring is None else scoring[0],
+        "objects_sha256": _save_objects(path, evaluation.objects),
     }
     if scoring is not None:
         save_arrays(path.with_suffix(".npz"), scoring[1])
@@ -61,15 +64,40 @@ def save_run(
     return path
 
 
+def _save_objects(run: Path, objects: polars.DataFrame | None) -> str | None:
+    """Save the annotated objects of a run; return the hash of the file, or None without them."""
+    if objects is None:
+        return None
+    path = run.with_suffix(OBJECTS)
+    with replacing(path) as unfinished:
+        objects.write_parquet(unfinished)
+    return scores_hash(path)
+
+
+def load_objects(run: Path, record: Mapping[str, Any]) -> polars.DataFrame | None:
+    """Load the annotated objects of a run; None for a classifier, or where none were stored."""
+    if record.get("objects_sha256") is None:
+        return None
+    path = run.with_suffix(OBJECTS)
+    if not path.is_file():
+        raise MissingDataError(f"There is no file {path} with the objects of {run.name}.")
+    if scores_hash(path) != record["objects_sha256"]:
+        raise InvalidDataError(f"{path} is not the file that was written with {run.name}.")
+    return polars.read_parquet(path)
+
+
 def _with_earlier(record: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     joined = {key: before[key] | record[key] for key in ("files", "families")}
     notes = list(dict.fromkeys([*before["notes"], *record["notes"]]))
     skipped = {k: v for k, v in record["skipped"].items() if k not in joined["files"]}
     failed = before["failed"] | record["failed"]
     failed = {k: v for k, v in failed.items() if k not in joined["files"]}
-    metadata = record["metadata"]
-    if metadata.get("pictures") is None and "pictures" in before["metadata"]:
-        metadata = metadata | {"pictures": before["metadata"]["pictures"]}
+    metadata = dict(record["metadata"])
+    for key in ("pictures", "definition_hash"):  # unknown where stored outputs are scored
+        if metadata.get(key) is None and key in before["metadata"]:
+            metadata[key] = before["metadata"][key]
+    if record["objects_sha256"] is None:  # every method was stored: nothing was detected again
+        record = record | {"objects_sha256": before.get("objects_sha256")}
     changes = {"notes": notes, "skipped": skipped, "failed": failed, "metadata": metadata}
     return record | joined | changes
 
@@ -107,7 +135,7 @@ def load_run(path: Path) -> Evaluation:
             failed_images=tuple((a, b, c) for a, b, c in record["failed_images"]),
             notes=tuple(record["notes"]),
             metadata=record["metadata"],
-            **(_images(found, record["bootstrap"]) if record["row"] == "image" else {}),
+            **_rows(found, path, record),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, InvalidDataError):
@@ -132,6 +160,16 @@ def _result(path: Path) -> tuple[MethodResult, polars.DataFrame]:
         return MethodResult.from_json(load_json(path)), polars.read_parquet(scores)
     except polars.exceptions.PolarsError as error:
         raise InvalidDataError(f"{scores} cannot be read. Run the benchmark again.") from error
+
+
+def _rows(
+    found: dict[str, tuple[MethodResult, polars.DataFrame]], run: Path, record: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the images or the boxes behind the numbers."""
+    if record["row"] == "image":
+        return _images(found, record["bootstrap"])
+    boxes = {str(result.title): frame for result, frame in found.values()}
+    return {"boxes": boxes, "objects": load_objects(run, record)}
 
 
 def _images(

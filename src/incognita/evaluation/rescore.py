@@ -14,7 +14,13 @@ from incognita.evaluation.classifier import ClassifierTask
 from incognita.evaluation.detector import DetectorTask
 from incognita.evaluation.evaluator import EvaluationPlan, Evaluator, Options
 from incognita.evaluation.finished_runs import find_runs, load_record, load_run, save_run
-from incognita.evaluation.fit_and_score import POOLED, ExtractionLog, OnStep, Progress
+from incognita.evaluation.fit_and_score import (
+    POOLED,
+    ExtractionLog,
+    MethodRunner,
+    OnStep,
+    Progress,
+)
 from incognita.evaluation.select_methods import Methods, select_methods
 from incognita.extraction.extract import ExtractionJob, task_of
 from incognita.extraction.settings import OutputRequest, Settings
@@ -29,8 +35,10 @@ from incognita.extraction.stored_sets import (
 from incognita.formats.recorded_outputs import Arrays, load_arrays
 from incognita.methods.method import Method
 from incognita.methods.parse import parse_method
+from incognita.metrics.measure import MetricValue
 from incognita.results.evaluation import Evaluation
-from incognita.results.method_result import MethodResult
+from incognita.results.method_result import MethodKey
+from incognita.results.result import Split
 from incognita.results.store import ResultStore
 
 _AGAIN = "run the benchmark again with the model"
@@ -90,7 +98,7 @@ def rescore(
     selected = select_methods(methods, replace(task.capabilities(), unstored=stored.missing_for))
     if isinstance(task, DetectorTask):
         selected = task.fit_per_head(selected)
-    options = Options(False, facts["limit"], facts["seed"], facts["resamples"])
+    options = Options.from_identity(facts)
     results = ResultStore(path.parents[2])
     plan = EvaluationPlan(stored.benchmark, selected, options, log, results, facts.get("name"))
     evaluation = Evaluator(plan, task).run(on_step)
@@ -104,24 +112,52 @@ def recompute(
     titles: Sequence[str],
     *,
     store: str | Path | None = None,
-) -> dict[str, MethodResult]:
+) -> Evaluation | None:
     """Score methods of a finished run again from its stored outputs; nothing is written.
 
-    Methods that were searched, or are not part of incognita, are left out.
+    Methods that were searched, or are not part of incognita, are left out; None without others.
     """
     root = run.parents[3] / "outputs" if store is None else Path(store)
     stored = StoredRun.load(run, record, OutputStore(root))
     known = [title for title in titles if _is_ours(title)]
     if not known:
-        return {}
+        return None
     log = ExtractionLog(stored.settings, stored.store)
     task, facts = stored.task(log), stored.facts
     selected = select_methods(known, task.capabilities())
     if isinstance(task, DetectorTask):
         selected = task.fit_per_head(selected)
-    options = Options(False, facts["limit"], facts["seed"], facts["resamples"])
+    options = Options.from_identity(facts)
     plan = EvaluationPlan(stored.benchmark, selected, options, log)
-    return {str(k): r for k, r in Evaluator(plan, task).run().methods.items()}
+    return Evaluator(plan, task).run()
+
+
+def recompute_values(
+    run: Path,
+    record: Mapping[str, Any],
+    title: str,
+    *,
+    store: str | Path | None = None,
+    seed: int,
+    n_resamples: int,
+) -> Mapping[tuple[str, str, Split], MetricValue]:
+    """Measure a method of a detector's run again, with replicates drawn by another seed."""
+    root = run.parents[3] / "outputs" if store is None else Path(store)
+    stored = StoredRun.load(run, record, OutputStore(root))
+    if not _is_ours(title):
+        raise InvalidDataError(f"{title} was searched, or is not a method of incognita.")
+    task = stored.task(ExtractionLog(stored.settings, stored.store))
+    selected = select_methods([title], task.capabilities())
+    if isinstance(task, DetectorTask):
+        selected = task.fit_per_head(selected)
+    runner = MethodRunner(
+        stored.benchmark, task.extractor(selected.methods, None), selected.methods
+    )
+    options = Options(seed=seed, n_resamples=n_resamples)
+    measured = task.measure(runner.run(), {}, options, None).methods
+    if MethodKey(title) not in measured:
+        raise InvalidDataError(f"{title} failed when it was scored again.")
+    return measured[MethodKey(title)].values
 
 
 def _is_ours(title: str) -> bool:

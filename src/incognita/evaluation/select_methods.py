@@ -8,7 +8,7 @@ from incognita.benchmarks.benchmark import Benchmark
 from incognita.calls import split_calls
 from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
-from incognita.methods import list_methods, load_method
+from incognita.methods import METHODS, list_methods, load_method
 from incognita.methods.method import Method
 from incognita.methods.parse import parse_method
 from incognita.results.method_result import TUNED
@@ -133,10 +133,7 @@ def select_methods(methods: Methods, capabilities: Capabilities) -> SelectedMeth
     """
     given = _as_collection(methods)
     if given == ["all"]:
-        every = {name: load_method(name) for name in list_methods()}
-        missing = {name: why for name, m in every.items() if (why := capabilities.missing_for(m))}
-        skipped = {name: f"needs {why}" for name, why in missing.items()}
-        return SelectedMethods({n: m for n, m in every.items() if n not in skipped}, skipped)
+        return _select_all(capabilities)
     named = dict(_named(given))
     if not named:
         raise InvalidDataError("Expected at least one method, got none. Name one, or write all.")
@@ -145,6 +142,25 @@ def select_methods(methods: Methods, capabilities: Capabilities) -> SelectedMeth
             others = ", ".join(select_methods("all", capabilities).methods)
             raise InvalidDataError(f"{name} needs {why}. These methods can run here: {others}.")
     return SelectedMethods(named, {})
+
+
+def _select_all(capabilities: Capabilities) -> SelectedMethods:
+    """Select every method that can run; a plug-in that cannot be imported is skipped, too."""
+    selected: dict[str, Method] = {}
+    skipped = {}
+    for name in list_methods():
+        try:
+            method = load_method(name)
+        except InvalidDataError as error:
+            if name in METHODS.homes:
+                raise
+            skipped[name] = str(error)
+            continue
+        if why := capabilities.missing_for(method):
+            skipped[name] = f"needs {why}"
+        else:
+            selected[name] = method
+    return SelectedMethods(selected, skipped)
 
 
 def _as_collection(methods: Methods) -> list[Any] | Mapping[str, Any]:

@@ -4,27 +4,30 @@ Numbers of a classifier follow from the scores beside each result; those of a de
 outputs in the store as well. Nothing is written.
 """
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from incognita.errors import IncognitaError
 from incognita.evaluation.classifier_metrics import as_results, measure_methods
-from incognita.evaluation.finished_runs import find_runs, load_record
+from incognita.evaluation.finished_runs import find_runs, load_objects, load_record
 from incognita.files import load_json
 from incognita.results.export import WIDTH, Report
 from incognita.results.method_result import MethodResult
-from incognita.results.result import Result
-from incognita.results.score_tables import common_rows, sets_and_scores
+from incognita.results.result import Result, Split
+from incognita.results.score_tables import Replicates, ScoredSet, common_rows, sets_and_scores
 from incognita.results.store import scores_hash, stated_hash
 
 if TYPE_CHECKING:
     import polars
     from rich.console import RenderableType
 
+OBJECTS_TITLE = "(objects)"  # in the place of a method
 _TOLERANCE = 1e-9  # of a number that is computed again, relative
 
 
@@ -36,13 +39,28 @@ class Status(StrEnum):
     NOT_RECOMPUTED = "not recomputed"
 
 
+class DrawnValues(NamedTuple):
+    """AUROC on whole groups, each value followed by its replicates, and what they are drawn from.
+
+    Replicates of two results are paired where `draw` is the same: a hash of images, seed and count.
+    """
+
+    draw: str
+    auroc: Mapping[Split, Replicates]
+
+
 class Verification(NamedTuple):
-    """One result, whether its numbers hold, and if not why."""
+    """One result, whether its numbers hold, and if not why.
+
+    `result` is the record where it can be read, `drawn` what was computed again from scores.
+    """
 
     file: str
     method: str
     status: Status
     reasons: tuple[str, ...] = ()
+    result: MethodResult | None = None
+    drawn: DrawnValues | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,7 +90,12 @@ class VerificationReport(Report):
     def records(self) -> list[dict[str, Any]]:
         """Return one record per result."""
         return [
-            v._asdict() | {"status": str(v.status), "reasons": list(v.reasons)}
+            {
+                "file": v.file,
+                "method": v.method,
+                "status": str(v.status),
+                "reasons": list(v.reasons),
+            }
             for v in self.verifications
         ]
 
@@ -116,7 +139,7 @@ def verify_results(path: str | Path, *, store: str | Path | None = None) -> Veri
     """
     found: list[Verification] = []
     for run in find_runs(Path(path)):
-        found += _verify_run(run, store)
+        found += verify_run(run, store=store)
     return VerificationReport(tuple({v.file: v for v in found}.values()))
 
 
@@ -128,7 +151,16 @@ class _Stored(NamedTuple):
     frame: "polars.DataFrame"
 
 
-def _verify_run(run: Path, store: str | Path | None) -> list[Verification]:
+def verify_run(
+    run: Path, *, store: str | Path | None = None, recomputes: bool = True
+) -> list[Verification]:
+    """Verify the results of one run.
+
+    Args:
+        run: Its record, a `.run` file.
+        store: As for `verify_results`.
+        recomputes: Whether numbers are computed again, or only files are checked.
+    """
     record = load_record(run)
     loaded: dict[str, _Stored] = {}
     done: list[Verification] = []
@@ -138,7 +170,9 @@ def _verify_run(run: Path, store: str | Path | None) -> list[Verification]:
             done.append(read)
         else:
             loaded[str(title)] = read
-    if record["row"] == "image":
+    if not recomputes:
+        done += [_not_recomputed(s, "its numbers were not computed again") for s in loaded.values()]
+    elif record["row"] == "image":
         done += _verify_images(loaded, record["bootstrap"])
     else:
         done += _verify_boxes(loaded, run, record, store)
@@ -172,18 +206,41 @@ def _verify_images(
     together = _measure(tables, bootstrap)
     done = []
     for title, stored in loaded.items():
-        problems = _differences(stored.result.results, together[title])
+        numbers, drawn = together[title]
+        problems = _differences(stored.result.results, numbers)
         if problems:
-            alone = _measure({title: tables[title]}, bootstrap)[title]
-            problems = _differences(stored.result.results, alone)
-        done.append(_judged(stored, problems))
+            numbers, drawn = _measure({title: tables[title]}, bootstrap)[title]
+            problems = _differences(stored.result.results, numbers)
+        done.append(_judged(stored, problems)._replace(drawn=drawn))
     return done
 
 
-def _measure(tables: Mapping[str, Any], bootstrap: Mapping[str, int]) -> dict[str, list[Result]]:
+def _measure(
+    tables: Mapping[str, Any], bootstrap: Mapping[str, int]
+) -> dict[str, tuple[list[Result], DrawnValues]]:
     sets, scores = common_rows(tables)
     measured, accuracy = measure_methods(sets, scores, **bootstrap)
-    return {title: [*accuracy, *as_results(measured[title], sets)] for title in tables}
+    draw = _draw_hash(sets, bootstrap)
+    return {
+        title: (
+            [*accuracy, *as_results(measured[title], sets)],
+            DrawnValues(
+                draw,
+                {
+                    split: values
+                    for (metric, split), values in measured[title].items()
+                    if metric == "auroc" and split.set is None and split.setting is None
+                },
+            ),
+        )
+        for title in tables
+    }
+
+
+def _draw_hash(sets: Iterable[ScoredSet], bootstrap: Mapping[str, int]) -> str:
+    """Return a text that is the same where the same replicates of the same images are drawn."""
+    images = [[scored.name, scored.group, *scored.image_ids] for scored in sets]
+    return sha256(json.dumps([sorted(bootstrap.items()), images]).encode()).hexdigest()[:16]
 
 
 def _verify_boxes(
@@ -193,26 +250,51 @@ def _verify_boxes(
     from incognita.evaluation.rescore import recompute
 
     try:
-        again = recompute(run, record, list(loaded), store=store)
+        evaluation = recompute(run, record, list(loaded), store=store)
     except IncognitaError as error:
-        return [
-            Verification(str(s.path), title, Status.NOT_RECOMPUTED, (str(error),))
-            for title, s in loaded.items()
-        ]
-    done = []
+        objects = _verify_objects(run, record, None, str(error))
+        return objects + [_not_recomputed(stored, str(error)) for stored in loaded.values()]
+    again = {} if evaluation is None else {str(k): r for k, r in evaluation.methods.items()}
+    found = None if evaluation is None else evaluation.objects
+    done = _verify_objects(run, record, found, "none of its methods was run again")
     for title, stored in loaded.items():
         if title in again:
             done.append(_judged(stored, _differences(stored.result.results, again[title].results)))
             continue
         reason = "the method was searched or is not one of incognita, and was not run again"
-        done.append(Verification(str(stored.path), title, Status.NOT_RECOMPUTED, (reason,)))
+        done.append(_not_recomputed(stored, reason))
     return done
+
+
+def _not_recomputed(stored: _Stored, reason: str) -> Verification:
+    result = stored.result
+    status = Status.NOT_RECOMPUTED
+    return Verification(str(stored.path), str(result.title), status, (reason,), result)
+
+
+def _verify_objects(
+    run: Path, record: Mapping[str, Any], again: "polars.DataFrame | None", why_not: str
+) -> list[Verification]:
+    """Compare the stored objects of a run with those that its outputs and its truth give."""
+    try:
+        stored = load_objects(run, record)
+    except IncognitaError as error:
+        return [Verification(str(run), OBJECTS_TITLE, Status.WRONG, (str(error),))]
+    if stored is None:
+        return []  # an earlier version wrote the run
+    if again is None:
+        return [Verification(str(run), OBJECTS_TITLE, Status.NOT_RECOMPUTED, (why_not,))]
+    if stored.equals(again):
+        return [Verification(str(run), OBJECTS_TITLE, Status.VERIFIED)]
+    reason = "the stored objects are not those that the outputs give"
+    return [Verification(str(run), OBJECTS_TITLE, Status.WRONG, (reason,))]
 
 
 def _judged(stored: _Stored, problems: list[str]) -> Verification:
     status = Status.WRONG if problems else Status.VERIFIED
     shown = problems[:3] + ([f"and {len(problems) - 3} more"] if len(problems) > 3 else [])
-    return Verification(str(stored.path), str(stored.result.title), status, tuple(shown))
+    result = stored.result
+    return Verification(str(stored.path), str(result.title), status, tuple(shown), result)
 
 
 def _differences(stored: Iterable[Result], again: Iterable[Result]) -> list[str]:

@@ -69,6 +69,7 @@ class RepeatedImages(NamedTuple):
         n_first: How many images of the first set are in the second.
         n_second: How many images of the second set are in the first.
         examples: The ids of a few pairs.
+        images: The ids of all images of the second set that are in the first.
     """
 
     first: str
@@ -77,6 +78,7 @@ class RepeatedImages(NamedTuple):
     n_first: int
     n_second: int
     examples: tuple[tuple[str, str], ...]
+    images: tuple[str, ...]
 
 
 def hash_images(dataset: Dataset, *, on_image: OnImage = lambda *_: None) -> ImageHashes:
@@ -256,7 +258,8 @@ def _grouped(
     for first, second in np.unique(both, axis=0).tolist():
         mine = pairs[(both == (first, second)).all(axis=1)]
         shown = tuple((ids[a], ids[b]) for a, b in mine[:N_EXAMPLES].tolist())
-        n_first, n_second = (len(np.unique(column)) for column in mine.T)
+        n_first, copies = len(np.unique(mine[:, 0])), np.unique(mine[:, 1]).tolist()
         names = sets[first].name, sets[second].name
-        found.append(RepeatedImages(*names, kind, n_first, n_second, shown))
+        images = tuple(ids[k] for k in copies)
+        found.append(RepeatedImages(*names, kind, n_first, len(copies), shown, images))
     return found

@@ -1,5 +1,6 @@
 """TOML files checked against a model; whatever is wrong becomes one sentence."""
 
+import json
 import re
 import tomllib
 from collections.abc import Collection, Mapping
@@ -116,3 +117,23 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)
+
+
+def toml_value(value: Any) -> str:
+    """Write a value in TOML, whose text and numbers are written as in JSON.
+
+    >>> toml_value({"dining table": "diningtable"})
+    '{ "dining table" = "diningtable" }'
+    """
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{toml_key(key)} = {toml_value(own)}" for key, own in value.items())
+        return f"{{ {inner} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_key(key: str) -> str:
+    """Write a key in TOML, in quotes where it needs them."""
+    is_bare = key.replace("_", "").replace("-", "").isalnum() and key.isascii()
+    return key if is_bare else toml_value(key)

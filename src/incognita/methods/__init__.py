@@ -61,6 +61,7 @@ METHODS = Registry(
         "mc-dropout": f"{_HERE}.ensembles:MCDropout",
         "ensemble": f"{_HERE}.ensembles:Ensemble",
     },
+    group="incognita.methods",
 )
 
 
@@ -73,6 +74,7 @@ __getattr__, __dir__, __all__ = attach(
         Needs="incognita.containers.needs:Needs",
         ExtraOutput="incognita.containers.needs:ExtraOutput",
         PerHead=f"{_HERE}.per_head:PerHead",
+        check_method=f"{_HERE}.contract:check_method",
         join_members=f"{_HERE}.ensembles:join_members",
         parse_method=f"{_HERE}.parse:parse_method",
         save_method=f"{_HERE}.saving:save_method",
@@ -83,7 +85,7 @@ __all__ += ["METHODS", "list_methods", "load_method"]
 
 
 def list_methods(pattern: str = "*") -> list[str]:
-    """List the names of the methods.
+    """List the names of the methods; those of plug-ins are the last.
 
     >>> list_methods("ash-*")
     ['ash-p', 'ash-s', 'ash-b']

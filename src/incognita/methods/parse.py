@@ -62,14 +62,14 @@ def _n_words_of_first(parts: Sequence[Part]) -> int:
     for n in range(len(parts), 0, -1):
         name = "+".join(word for word, _ in parts[:n])
         is_one_name = all(parameters is None for _, parameters in parts[: n - 1])
-        is_known = name in METHODS.homes or (n == 1 and _is_in_file(name))
+        is_known = name in METHODS or (n == 1 and _is_in_file(name))
         if not is_known or not is_one_name:
             continue
         if n == len(parts) or "scorer" in _parameter_names(name):
             return n
     first = parts[0][0]
-    if first not in METHODS.homes and not _is_in_file(first):
-        raise unknown_name("method", first, METHODS.homes)
+    if first not in METHODS and not _is_in_file(first):
+        raise unknown_name("method", first, METHODS.names())
     rest = "+".join(word for word, _ in parts[1:])
     raise InvalidDataError(
         f"{first} cannot wrap {rest}: it does not reshape features; put a method that does in "
@@ -97,6 +97,11 @@ def _make(name: str, parameters: Mapping[str, Any]) -> Method:
     except Exception as error:  # a user's class may fail in any way
         problem = " ".join(f"{type(error).__name__}: {error}".split())
         raise InvalidDataError(f"{name} could not be built: {problem}.") from error
+    if not isinstance(method, Method):  # of a plug-in
+        raise InvalidDataError(
+            f"Expected {name} to be a subclass of incognita.methods.Method, got "
+            f"{type(method).__name__}. Ask its author."
+        )
     return method
 
 
@@ -110,9 +115,8 @@ def _kind(name: str) -> Any:
         return METHODS.get(name)
     file, _, title = name.rpartition(":")
     path = Path(file).expanduser().resolve()
-    with importable(path) as module:
-        defined = {key: value for key, value in vars(module).items() if not key.startswith("_")}
-    methods = [key for key, value in defined.items() if _is_own_method(value)]
+    defined = _defined_in(path)
+    methods = methods_in(path)
     if title not in defined:
         raise unknown_name(f"method of {path.name}", title, methods)
     if title not in methods:
@@ -121,6 +125,16 @@ def _kind(name: str) -> Any:
             f"Methods of this file: {', '.join(methods) or 'none'}."
         )
     return defined[title]
+
+
+def methods_in(path: Path) -> list[str]:
+    """Import a file, and list the methods that are defined there."""
+    return [key for key, value in _defined_in(path).items() if _is_own_method(value)]
+
+
+def _defined_in(path: Path) -> dict[str, Any]:
+    with importable(path) as module:
+        return {key: value for key, value in vars(module).items() if not key.startswith("_")}
 
 
 def _is_own_method(value: Any) -> bool:

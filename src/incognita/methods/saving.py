@@ -19,7 +19,11 @@ from incognita.registry import Registry
 
 FORMAT = "incognita.method.1"
 # PerHead is not registered, but it may be what was fitted
-_KINDS = Registry("method", {**METHODS.homes, "per-head": "incognita.methods.per_head:PerHead"})
+_KINDS = Registry(
+    "method",
+    {**METHODS.homes, "per-head": "incognita.methods.per_head:PerHead"},
+    group=METHODS.group,
+)
 
 
 def save_method(method: Method, path: str | Path) -> None:
@@ -43,7 +47,7 @@ def load_saved_method(path: str | Path, kinds: Sequence[type[Method]] = ()) -> M
     Args:
         path: A file that `save_method` wrote.
         kinds: User-defined classes of methods that the file may hold. A class that is only named
-            in a file is never imported.
+            in a file is never imported, unless it is an installed plug-in.
     """
     path = Path(path)
     check_regular(path)
@@ -121,7 +125,11 @@ def _home(kind: type[Method]) -> str:
 def _name_of(kind: type[Method]) -> str:
     """Return the registered name, or the import path of a user-defined class."""
     home = _home(kind)
-    return next((name for name, place in _KINDS.homes.items() if place == home), home)
+    ours = next((name for name, place in _KINDS.homes.items() if place == home), None)
+    if ours is not None:
+        return ours
+    plug_in = _KINDS.plug_in_of(kind)
+    return home if plug_in is None else plug_in.name
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,13 @@ from incognita.kernels.matching import unknown_overlaps
 from incognita.kernels.precision_recall import counts_at_recall
 from incognita.metrics.conventions import Absent, AveragePrecisionRule, Matching
 from incognita.metrics.detection import LabelPrecision, label_average_precision
-from incognita.metrics.matching import MatchTable, arrange_by_image, is_ignored_truth
+from incognita.metrics.matching import (
+    MatchTable,
+    PlacedBoxes,
+    arrange_by_image,
+    is_ignored_truth,
+    place_boxes,
+)
 from incognita.metrics.measure import (
     MetricValue,
     count_units,
@@ -28,7 +34,7 @@ from incognita.metrics.measure import (
     sum_by_label,
     undefined,
 )
-from incognita.shapes import Bool, Float
+from incognita.shapes import Bool, Float, Int
 
 Weights = Float[np.ndarray, "images replicates"]
 
@@ -69,6 +75,37 @@ def overlap_unknown(
         is_touched=with_any >= least,
         is_unknown=truth.is_unknown & ~is_ignored_truth(truth, convention),
     )
+
+
+def overlapping_pairs(
+    detections: Detections, truth: BoxTruth, *, convention: Matching, threshold: float = 0.5
+) -> tuple[Int[np.ndarray, "pairs"], Int[np.ndarray, "pairs"]]:
+    """Return every detection and object that overlap by an IoU, whatever their labels.
+
+    The first array holds rows of the detections, the second rows of the truth.
+    """
+    placed = place_boxes(detections, truth, convention)
+    least = convention.least_iou(np.array([threshold]))[0]
+    first, second = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    has_both = (np.diff(detections.offsets) > 0) & (np.diff(truth.offsets) > 0)
+    for image in np.flatnonzero(has_both):
+        boxes = slice(*detections.offsets[image : image + 2])
+        objects = slice(*truth.offsets[image : image + 2])
+        pairs = np.nonzero(_pairwise_iou(placed, boxes, objects, convention.pixel) >= least)
+        first.append(pairs[0] + boxes.start)
+        second.append(pairs[1] + objects.start)
+    return np.concatenate(first), np.concatenate(second)
+
+
+def _pairwise_iou(
+    placed: PlacedBoxes, boxes: slice, objects: slice, pixel: float
+) -> Float[np.ndarray, "boxes objects"]:
+    ours, theirs = placed.xyxy[boxes, None], placed.truth_xyxy[None, objects]
+    sides = np.minimum(ours[..., 2:], theirs[..., 2:]) - np.maximum(ours[..., :2], theirs[..., :2])
+    shared = np.maximum(sides + pixel, 0).prod(axis=2)
+    areas = placed.sizes[boxes].prod(axis=1)[:, None] + placed.truth_sizes[objects].prod(axis=1)
+    union = areas - shared
+    return np.asarray(np.divide(shared, union, out=np.zeros(shared.shape), where=union > 0))
 
 
 def mean_average_precision(

@@ -191,9 +191,17 @@ def describe_callable(function: Callable[..., Any]) -> str:
     return f"{name}#{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def describe_source(kind: type) -> str:
-    """Return what `describe_callable` does, with a hash of the file if `importable` imported it."""
-    content_hash = getattr(sys.modules.get(kind.__module__), _CONTENT_HASH, None)
+def describe_source(kind: type, *, with_file: bool = False) -> str:
+    """Return what `describe_callable` does, with a hash of the file if `importable` imported it.
+
+    Args:
+        kind: A class.
+        with_file: Whether the file is hashed anyway, as that of a plug-in is.
+    """
+    module = sys.modules.get(kind.__module__)
+    content_hash = getattr(module, _CONTENT_HASH, None)
+    if with_file and content_hash is None and (file := getattr(module, "__file__", None)):
+        content_hash = sha256(Path(file).read_bytes()).hexdigest()
     code = describe_callable(kind)
     return code if content_hash is None else f"{code}, file {content_hash[:16]}"
 

@@ -1,5 +1,6 @@
 """Analyses over many results: means over families of methods, correlations among metrics."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from incognita.errors import UnknownNameError
+from incognita.metrics.catalog import Direction, get_metric
 from incognita.results.method_result import MethodResult
 from incognita.results.result import ALL_BOXES, Split
 from incognita.shapes import Float, Int
@@ -54,6 +56,24 @@ def value_of(result: MethodResult, metric: str, split: str, convention: str | No
         return result.get(metric, split, convention).value
     except UnknownNameError:
         return float("nan")
+
+
+# what ranks methods without AUROC, the most important first
+WITHOUT_AUROC = ("unknown_ap", "unknown_recall", "normalized_open_set_error")
+
+
+def place_without_auroc(result: MethodResult, splits: Sequence[str]) -> tuple[float, ...]:
+    """Return a key that sorts results without AUROC, the best first; undefined values come last.
+
+    By the mean over splits of AP_U (higher is better), then R_U (higher), then nOSE (lower).
+    """
+    key = []
+    for metric in WITHOUT_AUROC:
+        values = [value_of(result, metric, split) for split in splits]
+        mean = sum(values) / len(values) if values else math.nan
+        is_higher_better = get_metric(metric).direction is Direction.HIGHER
+        key.append(math.inf if math.isnan(mean) else -mean if is_higher_better else mean)
+    return tuple(key)
 
 
 def metric_correlations(

@@ -16,6 +16,7 @@ from incognita.results.analysis import (
     FamilyMean,
     family_means,
     metric_correlations,
+    place_without_auroc,
     value_of,
 )
 from incognita.results.export import WIDTH, Report
@@ -24,6 +25,7 @@ from incognita.results.result import Split
 from incognita.results.score_tables import Measured, ScoredSet, Scores
 
 if TYPE_CHECKING:
+    import polars
     from rich.console import RenderableType
 
 N_NAMED = 9  # failed images that are named
@@ -46,6 +48,9 @@ class Evaluation(Report):
             replicate of two methods was drawn from the same images.
         sets: For a classifier, the images behind the numbers.
         scores: For a classifier, the score of every image, by title and set.
+        boxes: For a detector, the table of every scored box, by title.
+        objects: For a detector, the table of every annotated object; None where an earlier version
+            stored the run.
         skipped: Methods that cannot run here, and why.
         failed: Methods that failed, and why.
         failed_images: Images that could not be used: set, id, reason.
@@ -61,6 +66,8 @@ class Evaluation(Report):
     measured: Mapping[str, Measured] = field(default_factory=dict)
     sets: tuple[ScoredSet, ...] = ()
     scores: Mapping[str, Scores] = field(default_factory=dict)
+    boxes: Mapping[str, "polars.DataFrame"] = field(default_factory=dict)
+    objects: "polars.DataFrame | None" = None
     skipped: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
     failed_images: tuple[tuple[str, str, str], ...] = ()
@@ -87,8 +94,19 @@ class Evaluation(Report):
         return mean_of_values(values) if values else np.array([math.nan])
 
     def ranking(self) -> list[str]:
-        """Return the titles by mean AUROC over the groups; undefined ones last, ties by name."""
-        return rank({title: float(self.mean_auroc(title)[0]) for title in self.methods})
+        """Return the titles by mean AUROC over the groups, ties by name.
+
+        Those without AUROC, such as the own labels of an open-set detector, follow by AP_U, then
+        R_U, then nOSE.
+        """
+        splits = self.groups or [Split(name, "all") for name in self.mixed]
+
+        def place(title: str) -> tuple[Any, ...]:
+            auroc = float(self.mean_auroc(title)[0])
+            without = place_without_auroc(self.methods[title], splits) if math.isnan(auroc) else ()
+            return math.isnan(auroc), -np.nan_to_num(auroc), without, title
+
+        return sorted(self.methods, key=place)
 
     @property
     def results(self) -> tuple[MethodResult, ...]:
@@ -174,7 +192,10 @@ class Evaluation(Report):
 
     def _in_words(self, title: str) -> str:
         values = {group: value_of(self.methods[title], "auroc", group) for group in self.groups}
-        return ", ".join(f"AUROC {100 * value:.1f} % on {group}" for group, value in values.items())
+        return ", ".join(
+            f"AUROC {'-' if math.isnan(value) else f'{100 * value:.1f} %'} on {group}"
+            for group, value in values.items()
+        )
 
     def headline(self) -> str:
         """Return one line: the benchmark, the model, its quality, and the passes it took."""
@@ -232,17 +253,6 @@ class Evaluation(Report):
                 "pairs": found.n_pairs.tolist(),
             },
         }
-
-
-def rank(values: Mapping[str, float]) -> list[str]:
-    """Sort names by value, highest first; NaN last, ties by name.
-
-    >>> rank({"b": 0.5, "a": 0.5, "c": 0.9, "d": float("nan")})
-    ['c', 'a', 'b', 'd']
-    """
-    return sorted(
-        values, key=lambda name: (math.isnan(values[name]), -np.nan_to_num(values[name]), name)
-    )
 
 
 def boxes_in_words(thresholds: Mapping[str, Mapping[str, Any]]) -> str:

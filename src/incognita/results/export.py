@@ -4,6 +4,7 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from io import StringIO
 from os import PathLike
 from pathlib import Path
@@ -85,6 +86,18 @@ class Report(ABC):
                 f"Expected a file that ends in {', '.join(FORMATS)}, got {path.name}. Choose one."
             )
         save_text(path, FORMATS[suffix](self))
+
+    def save_html(self, path: str | Path) -> None:
+        """Save a page for a browser: one file that needs nothing else.
+
+        It opens with the answer and its table; figures and pictures follow.
+        """
+        import_module("incognita.report").save_html(self, path)  # pages stand above results
+
+    def _repr_html_(self) -> str:
+        """Return the answer and its table for a notebook."""
+        frame: str = import_module("incognita.report").frame_of(self)
+        return frame
 
 
 def save_text(path: Path, text: str) -> None:

@@ -9,8 +9,10 @@ import polars
 
 from incognita.benchmarks.benchmark import ACCEPTED, KNOWN, SHIFTED
 from incognita.containers.boxes import BoxTruth, Detections
-from incognita.metrics.conventions import COCO
+from incognita.containers.classes import Role
+from incognita.metrics.conventions import COCO, PAPER
 from incognita.metrics.matching import match
+from incognita.metrics.open_set import overlapping_pairs
 from incognita.results.result import Split
 from incognita.shapes import Bool, Float64, Int
 
@@ -209,10 +211,11 @@ def box_frame(
 ) -> polars.DataFrame:
     """Return one row per scored box.
 
-    Columns: set, group, image_id, x1, y1, x2, y2, predicted, object_class, confidence,
-    source_index, unknown_score, is_called_unknown. With the truth, every number of the paper's
-    conventions can be computed from it; those of FMIYC's code also need the logits, and average
-    precision the boxes below t*.
+    Columns: set, group, image_id, x1, y1, x2, y2, width, height, predicted, object_class,
+    confidence, source_index, unknown_score, is_called_unknown. Where a detector calls a box
+    unknown itself, `predicted` is null. With the truth, every number of the paper's conventions can
+    be computed from it; those of FMIYC's code also need the logits, and average precision the boxes
+    below t*.
     """
     return polars.concat([_boxes(seen, scores, is_called_unknown[seen.name]) for seen in sets])
 
@@ -220,18 +223,68 @@ def box_frame(
 def _boxes(seen: DetectedSet, scores: Scores, is_called_unknown: np.ndarray) -> polars.DataFrame:
     kept = seen.kept
     names = np.array(kept.classes.names, dtype=object)
+    is_unnamed = kept.classes.has_role(Role.UNKNOWN)  # a detector's own label for the unknown
+    names[is_unnamed] = None
     corners = dict(zip(("x1", "y1", "x2", "y2"), kept.xyxy.T, strict=True))
     columns = {
         "set": [seen.name] * len(kept),
         "group": [seen.group] * len(kept),
         "image_id": [as_utf8(str(kept.image_ids[k])) for k in kept.image_index],
         **corners,
+        **dict(zip(("width", "height"), kept.sizes.T, strict=True)),
         "predicted": names[kept.class_ids].tolist(),
         "object_class": seen.object_classes,
         "confidence": kept.confidence.astype(np.float64),
-        "source_index": kept.source_index.astype(np.int64),
+        "source_index": _source_index(kept),
         "unknown_score": scores[seen.name],
         "is_called_unknown": is_called_unknown,
     }
     text = dict.fromkeys(("set", "group", "image_id", "predicted", "object_class"), polars.String)
-    return polars.DataFrame(columns, schema_overrides=text)
+    types = text | {"source_index": polars.Int64}
+    return polars.DataFrame(columns, schema_overrides=types)
+
+
+def _source_index(kept: Detections) -> Sequence[int | None]:
+    return [None] * len(kept) if kept.source_index is None else kept.source_index.tolist()
+
+
+def object_frame(sets: Sequence[DetectedSet]) -> polars.DataFrame:
+    """Return one row per annotated object.
+
+    Columns: set, group, image_id, x1, y1, x2, y2, width, height, object_class, superclass, role,
+    is_crowd, is_difficult, confidence. The last is the highest confidence of a box that overlaps
+    the object by an IoU of 0.5, whatever its label and also below t*; null where there is none.
+    With the tables of boxes, it shows what became of every object without the benchmark.
+    """
+    return polars.concat([_objects(seen) for seen in sets])
+
+
+def _highest_confidence(found: Detections, truth: BoxTruth) -> Float64[np.ndarray, "objects"]:
+    boxes, objects = overlapping_pairs(found, truth, convention=PAPER)
+    highest = np.full(len(truth), np.nan)
+    np.fmax.at(highest, objects, found.confidence[boxes].astype(np.float64))
+    return highest
+
+
+def _objects(seen: DetectedSet) -> polars.DataFrame:
+    truth = seen.truth
+    found = seen.found if seen.labelled is None else seen.labelled
+    names = np.array(truth.classes.names, dtype=object)
+    roles = np.array([role.value for role in truth.classes.roles], dtype=object)
+    corners = dict(zip(("x1", "y1", "x2", "y2"), truth.xyxy.T, strict=True))
+    columns = {
+        "set": [seen.name] * len(truth),
+        "group": [seen.group] * len(truth),
+        "image_id": [as_utf8(str(truth.image_ids[k])) for k in truth.image_index],
+        **corners,
+        **dict(zip(("width", "height"), truth.sizes.T, strict=True)),
+        "object_class": [as_utf8(str(name)) for name in names[truth.class_ids]],
+        "superclass": [None if name is None else as_utf8(name) for name in truth.superclasses],
+        "role": roles[truth.class_ids].tolist(),
+        "is_crowd": truth.is_crowd,
+        "is_difficult": truth.is_difficult,
+        "confidence": _highest_confidence(found, truth),
+    }
+    text = ("set", "group", "image_id", "object_class", "superclass", "role")
+    frame = polars.DataFrame(columns, schema_overrides=dict.fromkeys(text, polars.String))
+    return frame.with_columns(polars.col("confidence").fill_nan(None))

@@ -6,25 +6,25 @@ nearest known class and the limits. A proposal is a set of rules: people edit th
 builder takes them as it takes any others.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from incognita.benchmarks.class_overlaps import (
     OVERLAPS,
+    SAME,
     ClassMeanings,
-    ClassRelation,
     class_meanings,
     find_overlaps,
     nearest_known,
 )
 from incognita.benchmarks.splits.rules import SPLITS, SimilarityLimits, SplitRules
-from incognita.errors import InvalidDataError
+from incognita.containers.classes import plain
+from incognita.errors import InvalidDataError, printable
 from incognita.files import replacing
+from incognita.formats.toml_files import toml_value
 
 LIMITS = SimilarityLimits(near=0.8, far=0.6)
-_SAME = (ClassRelation.EXACT, ClassRelation.SYNONYM)
 _LISTS = ("known", "remove", *SPLITS)
 
 
@@ -54,24 +54,29 @@ class Proposal:
         yield f"# Proposed by WordNet ({limits.measure}): near from {limits.near:g} on, {far}."
         yield "# Edit it: move a line to another list to overrule it."
         if self.unmapped:
-            yield f"# Without a noun in WordNet, and in no list: {', '.join(self.unmapped)}"
-        yield f"name = {json.dumps(rules.name)}"
+            yield _remark(f"Without a noun in WordNet, and in no list: {', '.join(self.unmapped)}")
+        yield f"name = {toml_value(rules.name)}"
         yield f"version = {rules.version}"
         yield f'rest = "{rules.rest}"  # images that show no listed category'
         if rules.absent:
-            yield f"absent = {json.dumps(rules.absent, ensure_ascii=False)}"
+            yield f"absent = {toml_value(rules.absent)}"
         for what in _LISTS:
             if names := getattr(rules, what):
                 yield f"{what} = ["
                 for name in names:
-                    quoted = json.dumps(name, ensure_ascii=False)
-                    yield f"    {quoted},  # {self.reasons.get(name, 'given')}"
+                    reason = self.reasons.get(name, "given, and no category of the file")
+                    yield f"    {toml_value(name)},  {_remark(reason)}"
                 yield "]"
 
     def save(self, path: Path) -> None:
         """Write the rules file."""
         with replacing(path) as part:
             part.write_text(self.to_toml(), encoding="utf-8")
+
+
+def _remark(text: str) -> str:
+    """Return a remark of one line: names in it come from files, and may have others inside."""
+    return "# " + printable(text).replace("\n", "\\n")
 
 
 def propose(
@@ -97,10 +102,9 @@ def propose(
     """
     places = _places(known, categories, limits)
     lists = _lists(places)
-    absent: list[str] = []
-    if not lists["known"]:  # the file annotates none of them
-        lists["known"] = [*known.rows]
-        absent = [name for name in known.rows if name not in categories.rows]
+    found = {pair.known for pair in find_overlaps(known, categories, SAME)}
+    absent = [name for name in known.rows if name not in found]  # no category is called so
+    lists["known"] += absent
     rules = SplitRules.model_validate(
         {"name": name, "version": 1, "rest": "drop", "absent": absent} | lists
     )
@@ -117,12 +121,16 @@ def with_limits(rules: SplitRules, categories: Sequence[str]) -> SplitRules:
     if rules.limits is None:
         return rules
     known = class_meanings(rules.known, declared=categories)
-    listed = {name for what in _LISTS for name in getattr(rules, what)}
+    if not categories:
+        return rules
+    listed = {plain(name) for what in _LISTS for name in getattr(rules, what)}
     places = _places(known, class_meanings(categories), rules.limits)
-    added = {name: place for name, place in places.items() if name not in listed}
+    added = {name: place for name, place in places.items() if plain(name) not in listed}
     lists = {what: [*getattr(rules, what), *names] for what, names in _lists(added).items()}
     remarks = [f"{name}: {what}, {reason}" for name, (what, reason) in added.items()]
-    if unmapped := [name for name in categories if name not in places and name not in listed]:
+    if unmapped := [
+        name for name in categories if name not in places and plain(name) not in listed
+    ]:
         remarks.append(f"WordNet has no noun for {', '.join(unmapped)}; they are in no list.")
     return rules.model_copy(update=lists | {"remarks": [*rules.remarks, *remarks]})
 
@@ -145,6 +153,6 @@ def _places(
         for row in nearest_known(known, categories, measure=limits.measure)
     }
     for pair in reversed(find_overlaps(known, categories, OVERLAPS)):  # the closest one is last
-        what = "known" if pair.relation in _SAME else "remove"
+        what = "known" if pair.relation in SAME else "remove"
         places[pair.unknown] = (what, f"{pair.known}: {pair.rule}")
     return {name: places[name] for name in categories.rows if name in places}

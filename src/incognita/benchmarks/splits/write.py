@@ -16,6 +16,7 @@ from incognita.containers.classes import plain
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.files import load_json, replacing_text
 from incognita.formats.coco_records import save_annotations
+from incognita.formats.toml_files import toml_key, toml_value
 
 MANIFEST, BENCHMARK, KNOWN = "manifest.json", "benchmark.toml", "known.json"
 SOURCES = ("coco-", "openimages-")
@@ -312,26 +313,7 @@ def relative(path: Path, folder: Path) -> str:
 def _lines(table: Mapping[str, Any]) -> Iterator[str]:
     for key, value in table.items():
         if value is not None:
-            yield f"{_key(key)} = {_value(value)}"
-
-
-def _key(key: str) -> str:
-    is_bare = key.replace("_", "").replace("-", "").isalnum() and key.isascii()
-    return key if is_bare else _value(key)
-
-
-def _value(value: Any) -> str:
-    """Write a value in TOML, whose text and numbers are written as in JSON.
-
-    >>> _value({"dining table": "diningtable"})
-    '{ "dining table" = "diningtable" }'
-    """
-    if isinstance(value, Mapping):
-        inner = ", ".join(f"{_key(key)} = {_value(inside)}" for key, inside in value.items())
-        return f"{{ {inner} }}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
-    return json.dumps(value, ensure_ascii=False)
+            yield f"{toml_key(key)} = {toml_value(value)}"
 
 
 def problems_of(splits: Splits, *, unsized: Sequence[str] = ()) -> list[str]:
