@@ -26,7 +26,7 @@ LAYERS = [
     {"decisions"},
     {"results"},
     {"evaluation"},
-    {"report"},
+    {"report", "integrations"},
     {"cli"},
 ]
 # Modules with one importer that are ideas of their own: entries of a table, kernels, commands.
@@ -54,6 +54,7 @@ SINGLE_IMPORTER = {
     "incognita.cli.results",
     "incognita.cli.selfaware",
     "incognita.cli.store",
+    "incognita.containers.exchange",
     "incognita.decisions",
     "incognita.decisions.confidence_thresholds",
     "incognita.decisions.guard",
@@ -63,7 +64,9 @@ SINGLE_IMPORTER = {
     "incognita.evaluation.detector",
     "incognita.evaluation.gallery",
     "incognita.evaluation.hyperparameter_search",
+    "incognita.formats.coco_layout",
     "incognita.formats.coco_results",
+    "incognita.integrations.torchmetrics",
     "incognita.kernels.coco_json",
     "incognita.kernels.ranking",
     "incognita.kernels.resampling",
@@ -83,6 +86,8 @@ SINGLE_IMPORTER = {
     "incognita.models.from_torchvision.families",
     "incognita.models.from_transformers.detectors",
     "incognita.report.page",
+    "incognita.report.detector_objects",
+    "incognita.results.outcomes",
     "incognita.semantics.class_names",
     "incognita.semantics.similarity",
 }

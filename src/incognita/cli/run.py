@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from incognita.cli._completion import complete_benchmark, complete_methods
 from incognita.cli._log import LogFile, log_report
 from incognita.cli._options_file import OptionsFile
 from incognita.cli._terminal import IN_PART, note, progress_on_stderr
@@ -28,7 +29,11 @@ class Precision(StrEnum):
 
 
 BenchmarkName = Annotated[
-    str, typer.Argument(help="A benchmark such as terra/standard, or a TOML file.")
+    str,
+    typer.Argument(
+        help="A benchmark such as terra/standard, or a TOML file.",
+        autocompletion=complete_benchmark,
+    ),
 ]
 Models = Annotated[
     list[str] | None,
@@ -48,7 +53,11 @@ Preprocess = Annotated[
     ),
 ]
 Methods = Annotated[
-    str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10), file.py:Class(k=3)".')
+    str,
+    typer.Option(
+        help='all, or names: "msp, react+knn, knn(k=10), file.py:Class(k=3)".',
+        autocompletion=complete_methods,
+    ),
 ]
 Data = Annotated[Path | None, typer.Option(help="Folder with the images of the benchmark.")]
 AllowOutside = Annotated[
@@ -175,7 +184,10 @@ FinishedRun = Annotated[
 ]
 NewMethods = Annotated[
     str | None,
-    typer.Option(help='Also score these methods from the stored outputs: "gen, knn(k=10)".'),
+    typer.Option(
+        help='Also score these methods from the stored outputs: "gen, knn(k=10)".',
+        autocompletion=complete_methods,
+    ),
 ]
 N_OTHERS = 5  # other runs that are named
 AsJson = Annotated[
