@@ -117,7 +117,7 @@ class BatchReader:
 
     def _check_shapes(self, results: Mapping[int, Tensor | PreprocessedImage | str]) -> None:
         """Raise if tensors cannot be one batch, which is the fault of no single image."""
-        shapes = {k: list(found.shape) for k, found in results.items() if isinstance(found, Tensor)}
+        shapes = {k: _shape(found) for k, found in results.items() if isinstance(found, Tensor)}
         if not shapes:
             return
         first = next(iter(shapes))
@@ -130,6 +130,12 @@ class BatchReader:
                     f"cannot be one batch. Resize and crop all images to one size, such as "
                     f'--preprocess "size=256 crop=224 …".'
                 )
+
+
+def _shape(pixels: Tensor) -> list[int]:
+    """Return the shape of an input; of levels, the one they have after normalization."""
+    is_levels = pixels.dtype == torch.uint8 and pixels.ndim == 3
+    return list(pixels.permute(2, 0, 1).shape if is_levels else pixels.shape)
 
 
 def _joined(inputs: list[Tensor | PreprocessedImage], *, pin: bool) -> Inputs:
