@@ -25,6 +25,7 @@ from incognita.results.outcomes import (
     shares_by_confidence,
 )
 
+MAPS = ("voc", "coco", "openimages", "objects365", "terra")  # names in data sets with boxes
 FEWEST = 3  # pairs behind a correlation
 N_THRESHOLDS = 41  # points of a curve over the confidence
 N_BINS = 30
@@ -178,7 +179,7 @@ class ObjectSections:
             return None
         data = _class_shares(self._named_groups(self.unknown))
         never = _share_of(data, ObjectOutcome.UNDETECTED)
-        worst = never.row(0, named=True)
+        worst = never.sort("share", "objects", descending=True).row(0, named=True)
         finding = (
             f"Objects of {worst['object_class']} are detected least: "
             f"{worst['share']:.0f} % of {worst['objects']} are undetected"
@@ -189,7 +190,7 @@ class ObjectSections:
             question="Which unknown objects are never detected?",
             sentence=(
                 f"What no box overlaps, no method can find; of the rest, {self.whose} decides what "
-                f"is called unknown. The number of objects is in brackets."
+                f"is called unknown. The number of objects is in brackets.{_left_out(never)}"
             ),
             parts=(
                 Chart(
@@ -231,7 +232,7 @@ class ObjectSections:
             question="Which known classes pay for it?",
             sentence=(
                 f"Objects of known classes on the known test images: what {self.whose} calls "
-                f"unknown among them is a false alarm."
+                f"unknown among them is a false alarm.{_left_out(lost)}"
             ),
             parts=(
                 Chart(
@@ -288,7 +289,7 @@ class ObjectSections:
         known = [str(name) for name in self.result.identity["classes"]]
         names = seen["object_class"].unique(maintain_order=True).to_list()
         try:
-            synsets, notes = find_synsets([*known, *names], ())
+            synsets, notes = find_synsets([*known, *names], MAPS)
             report = study_confusions(_as_images(seen, known), known, synsets, min_images=1)
         except IncognitaError as error:
             return Section(
@@ -434,8 +435,9 @@ class ObjectSections:
 
 
 def _by_turns(cases: polars.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the first case of each set, then the second of each."""
-    parts = cases.partition_by("set", maintain_order=True)
+    """Yield the first case of each set, then the second of each; of an image only the first."""
+    once = cases.unique(["set", "image_id"], keep="first", maintain_order=True)
+    parts = once.partition_by("set", maintain_order=True)
     return in_turn([part.iter_rows(named=True) for part in parts])
 
 
@@ -610,10 +612,18 @@ def _field(name: str, channel: Callable[..., Any], **more: Any) -> Any:
     return channel(name, **more)
 
 
+def _left_out(order: polars.DataFrame) -> str:
+    """Return how many classes are shown, where not all are."""
+    if order.height <= N_CLASSES:
+        return ""
+    return f" The {N_CLASSES} classes with the most objects, of {order.height}, are shown."
+
+
 def _outcome_bars(shares: polars.DataFrame, order: polars.DataFrame) -> Any:
     import altair
 
-    shown = order.head(N_CLASSES)
+    largest = order.sort("objects", descending=True, maintain_order=True).head(N_CLASSES)
+    shown = order.join(largest, on=["group", "object_class"], how="semi", maintain_order="left")
     data = shares.join(shown.select("group", "object_class"), on=["group", "object_class"])
     outcomes = [o for o in ObjectOutcome if str(o) in data["outcome"].to_list()]
     colors = altair.Scale(
