@@ -17,7 +17,7 @@ from incognita.report import html_of, page_of
 from incognita.report.charts import NO_VALUE, Chart
 from incognita.report.page import Gallery, PageTable
 from incognita.results.analysis import BOTH_FAMILIES
-from incognita.results.outcomes import ObjectOutcome
+from incognita.results.outcomes import ObjectOutcome, Outcomes
 
 EVIL = "<script>alert(1)</script>"
 GROUPS = ("near", "far")
@@ -144,6 +144,29 @@ def test_confusions_count_the_objects_of_the_open_set_error(run, page):
     assert counted == sum(errors) > 0
 
 
+def test_similarity_is_of_every_unknown_object_with_a_box(run, page):
+    data = chart(page, "similarity").data
+    outcomes = Outcomes.of(
+        run.boxes[best(run).title], run.objects, best(run).identity["classes"]
+    ).objects()
+    seen = outcomes.filter(polars.col("role") == "unknown").drop_nulls("predicted")
+    assert data["objects"].sum() == seen.height
+    row = data.sort("objects", descending=True).row(0, named=True)
+    same = seen.filter(
+        (polars.col("object_class") == row["unknown class"])
+        & (polars.col("predicted") == row["named as"])
+    )
+    scores = [part["unknown_score"].mean() for part in same.partition_by("set")]
+    assert any(row["unknown score"] == pytest.approx(score) for score in scores)
+    assert ((data["similarity"] > 0) & (data["similarity"] <= 1)).all()
+
+
+def test_pictures_of_a_gallery_are_of_different_images(page):
+    for part in section(page, "pictures").parts:
+        images = [(dict(p.details)["set"], dict(p.details)["image"]) for p in part.pictures]
+        assert len(images) == len(set(images))
+
+
 def test_histograms_count_every_box_once(run, page):
     data = chart(page, "scores").data
     boxes = run.boxes[best(run).title]
@@ -211,6 +234,34 @@ def test_a_page_of_a_stored_run_is_that_of_the_run(folder, run, page):
     assert [s.sentence for s in again.sections][:-1] == [s.sentence for s in page.sections][:-1]
     # the benchmark exists in this process only
     assert again.sections[-1].sentence.startswith("No picture: The images of")
+
+
+def test_a_run_from_the_store_alone_has_its_objects(folder, run):
+    methods = "msp, energy, knn(k=3), mds"
+    again = incognita.evaluate(CellDetector(), box_benchmark(), methods, n_resamples=20, out=folder)
+    assert again.metadata["passes"]["images"] == 0
+    assert again.objects.equals(run.objects)
+    assert section(page_of(again), "pictures").parts
+
+
+def test_confidences_and_scores_may_be_any_number(run):
+    scale = polars.col("confidence") * 40 - 15
+    boxes = {
+        title: frame.with_columns(
+            confidence=scale,
+            unknown_score=polars.when(polars.int_range(polars.len()) == 0)
+            .then(float("inf"))
+            .otherwise("unknown_score"),
+        )
+        for title, frame in run.boxes.items()
+    }
+    other = replace(run, boxes=boxes, objects=run.objects.with_columns(confidence=scale))
+    page = page_of(other)
+    data = chart(page, "confidence").data
+    assert data["confidence"].min() < 0 < 1 < data["confidence"].max()
+    counts = chart(page, "scores").data
+    assert counts["boxes"].sum() == boxes[best(run).title].height
+    html_of(other)
 
 
 def test_a_run_of_an_earlier_version_says_what_is_missing(run):

@@ -25,6 +25,7 @@ from incognita.results.outcomes import (
     shares_by_confidence,
 )
 
+MAPS = ("voc", "coco", "openimages", "objects365", "terra")  # names in data sets with boxes
 FEWEST = 3  # pairs behind a correlation
 N_THRESHOLDS = 41  # points of a curve over the confidence
 N_BINS = 30
@@ -121,7 +122,8 @@ class ObjectSections:
             return None
         stars = self.result.thresholds.get("t*", {}).get("per class", [])
         star = max((v for v in stars if v is not None), default=0.0)
-        grid = np.unique(np.append(np.linspace(0, 1, N_THRESHOLDS), star)).tolist()
+        low, high = self._range_of_confidence()
+        grid = np.unique(np.append(np.linspace(low, high, N_THRESHOLDS), star)).tolist()
         curves = shares_by_confidence(self.outcomes, grid, scored_from=star)
         is_first = polars.col("group") == self.groups[0]
         first = curves.filter(is_first & (polars.col("confidence") == star)).row(0, named=True)
@@ -148,7 +150,7 @@ class ObjectSections:
             parts=(
                 Chart(
                     title=finding,
-                    spec=_curves(data, self.groups, star),
+                    spec=_curves(data, self.groups, star, (low, high)),
                     data=data,
                     description="Shares of unknown objects against the confidence threshold.",
                     definition="Undetected: no box of this confidence overlaps the object by an "
@@ -163,6 +165,12 @@ class ObjectSections:
             anchor="confidence",
         )
 
+    def _range_of_confidence(self) -> tuple[float, float]:
+        """Return 0 to 1, or more where a detector writes other numbers."""
+        frames = (self.outcomes.box_rows, self.outcomes.object_rows)
+        values = np.concatenate([frame["confidence"].drop_nulls().to_numpy() for frame in frames])
+        return float(values.min(initial=0.0)), float(values.max(initial=1.0))
+
     # --- classes --------------------------------------------------------------------------------
 
     def unknown_classes(self) -> Section | None:
@@ -171,7 +179,7 @@ class ObjectSections:
             return None
         data = _class_shares(self._named_groups(self.unknown))
         never = _share_of(data, ObjectOutcome.UNDETECTED)
-        worst = never.row(0, named=True)
+        worst = never.sort("share", "objects", descending=True).row(0, named=True)
         finding = (
             f"Objects of {worst['object_class']} are detected least: "
             f"{worst['share']:.0f} % of {worst['objects']} are undetected"
@@ -182,7 +190,7 @@ class ObjectSections:
             question="Which unknown objects are never detected?",
             sentence=(
                 f"What no box overlaps, no method can find; of the rest, {self.whose} decides what "
-                f"is called unknown. The number of objects is in brackets."
+                f"is called unknown. The number of objects is in brackets.{_left_out(never)}"
             ),
             parts=(
                 Chart(
@@ -224,7 +232,7 @@ class ObjectSections:
             question="Which known classes pay for it?",
             sentence=(
                 f"Objects of known classes on the known test images: what {self.whose} calls "
-                f"unknown among them is a false alarm."
+                f"unknown among them is a false alarm.{_left_out(lost)}"
             ),
             parts=(
                 Chart(
@@ -281,7 +289,7 @@ class ObjectSections:
         known = [str(name) for name in self.result.identity["classes"]]
         names = seen["object_class"].unique(maintain_order=True).to_list()
         try:
-            synsets, notes = find_synsets([*known, *names], ())
+            synsets, notes = find_synsets([*known, *names], MAPS)
             report = study_confusions(_as_images(seen, known), known, synsets, min_images=1)
         except IncognitaError as error:
             return Section(
@@ -327,7 +335,7 @@ class ObjectSections:
 
     def scores(self) -> Section | None:
         """Show how the unknown scores of boxes spread, on known images and on each group."""
-        if not self.has_scores or self.boxes.is_empty():
+        if not self.has_scores or not self.boxes["unknown_score"].is_finite().any():
             return None
         tau = self.result.thresholds.get("tau", {}).get("value")
         groups = tuple(sorted(self.boxes["group"].unique().to_list(), key=self._place_of))
@@ -427,8 +435,9 @@ class ObjectSections:
 
 
 def _by_turns(cases: polars.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the first case of each set, then the second of each."""
-    parts = cases.partition_by("set", maintain_order=True)
+    """Yield the first case of each set, then the second of each; of an image only the first."""
+    once = cases.unique(["set", "image_id"], keep="first", maintain_order=True)
+    parts = once.partition_by("set", maintain_order=True)
     return in_turn([part.iter_rows(named=True) for part in parts])
 
 
@@ -555,7 +564,7 @@ def _histogram(boxes: polars.DataFrame, groups: Sequence[str]) -> polars.DataFra
     Scores beyond the central 99 % are counted in the outermost bins.
     """
     scores = boxes["unknown_score"].to_numpy()
-    low, high = np.quantile(scores, [0.005, 0.995])
+    low, high = np.quantile(scores[np.isfinite(scores)], [0.005, 0.995])
     edges = np.linspace(low, high if high > low else low + 1, N_BINS + 1)
     rows: dict[str, list[Any]] = {name: [] for name in ("group", "low", "high", "share", "boxes")}
     for group in groups:
@@ -569,7 +578,9 @@ def _histogram(boxes: polars.DataFrame, groups: Sequence[str]) -> polars.DataFra
     return frame_of(rows)
 
 
-def _curves(data: polars.DataFrame, groups: tuple[str, ...], star: float) -> Any:
+def _curves(
+    data: polars.DataFrame, groups: tuple[str, ...], star: float, bounds: tuple[float, float]
+) -> Any:
     import altair
 
     kinds = ["undetected", "misnamed", "not found as unknown"]
@@ -579,7 +590,9 @@ def _curves(data: polars.DataFrame, groups: tuple[str, ...], star: float) -> Any
     base = altair.Chart(data)
     lines = base.mark_line().encode(
         x=altair.X(
-            "confidence:Q", title="confidence threshold", axis=altair.Axis(values=[0, 0.5, 1])
+            "confidence:Q",
+            title="confidence threshold",
+            axis=altair.Axis(values=np.linspace(*bounds, 3).tolist()),
         ),
         y=altair.Y("share:Q", title="unknown objects, %", scale=altair.Scale(domain=[0, 100])),
         color=kind(altair.Color, scale=inks),
@@ -599,10 +612,18 @@ def _field(name: str, channel: Callable[..., Any], **more: Any) -> Any:
     return channel(name, **more)
 
 
+def _left_out(order: polars.DataFrame) -> str:
+    """Return how many classes are shown, where not all are."""
+    if order.height <= N_CLASSES:
+        return ""
+    return f" The {N_CLASSES} classes with the most objects, of {order.height}, are shown."
+
+
 def _outcome_bars(shares: polars.DataFrame, order: polars.DataFrame) -> Any:
     import altair
 
-    shown = order.head(N_CLASSES)
+    largest = order.sort("objects", descending=True, maintain_order=True).head(N_CLASSES)
+    shown = order.join(largest, on=["group", "object_class"], how="semi", maintain_order="left")
     data = shares.join(shown.select("group", "object_class"), on=["group", "object_class"])
     outcomes = [o for o in ObjectOutcome if str(o) in data["outcome"].to_list()]
     colors = altair.Scale(
