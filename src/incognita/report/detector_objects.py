@@ -10,7 +10,7 @@ import polars
 
 from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED
 from incognita.errors import IncognitaError, count
-from incognita.evaluation.confusions import find_synsets, study_confusions
+from incognita.evaluation.confusions import ConfusionReport, find_synsets, study_confusions
 from incognita.evaluation.gallery import CALLED_UNKNOWN, NAMED, DrawnBox
 from incognita.report.charts import PALETTE, Chart, frame_of, group_color
 from incognita.report.page import Gallery, Picture, Section
@@ -297,37 +297,10 @@ class ObjectSections:
                 sentence=f"It cannot be said here: {str(error).split('. ')[0].rstrip('.')}.",
                 anchor="similarity",
             )
-        rows = report.confusions
-        data = frame_of(
-            {
-                "unknown class": [row.name for row in rows],
-                "named as": [row.predicted for row in rows],
-                "similarity": [row.similarity for row in rows],
-                "unknown score": [row.unknown_score for row in rows],
-                "objects": [row.n_images for row in rows],
-            }
-        )
-        corr = polars.corr("similarity", "unknown score", method="spearman")
-        rho = data.select(corr).item() if data.height >= FEWEST else None
-        of = f"over {count(data.height, 'pair')} of classes"
-        finding = f"Similarity and unknown score have no rank correlation {of}"
-        if rho is not None and not np.isnan(rho):
-            finding = f"Rank correlation of similarity and unknown score: {rho:.2f} {of}"
         return Section(
             question=question,
             sentence=f"Below zero, similar classes look less unknown. {' '.join(notes)}".strip(),
-            parts=(
-                Chart(
-                    title=finding,
-                    spec=_similarity_points(data),
-                    data=data,
-                    description="Similarity of classes against the mean unknown score.",
-                    definition="Mean of path and Wu-Palmer similarity in WordNet of an unknown "
-                    "class and the class its objects are named as; the score is the mean over "
-                    "these objects.",
-                    convention="Recalcati et al., 2023, for objects instead of images",
-                ),
-            ),
+            parts=(_similarity_chart(report),),
             anchor="similarity",
         )
 
@@ -695,6 +668,34 @@ def _confusion_chart(pairs: polars.DataFrame, by: str, title: str) -> Chart:
         definition="Unknown objects that are not found as unknown and that a box of a known class "
         "overlaps by an IoU of 0.5, by the class of the most confident such box.",
         convention="paper: the objects that nOSE counts",
+    )
+
+
+def _similarity_chart(report: ConfusionReport) -> Chart:
+    rows = report.confusions
+    data = frame_of(
+        {
+            "unknown class": [row.name for row in rows],
+            "named as": [row.predicted for row in rows],
+            "similarity": [row.similarity for row in rows],
+            "unknown score": [row.unknown_score for row in rows],
+            "objects": [row.n_images for row in rows],
+        }
+    )
+    corr = polars.corr("similarity", "unknown score", method="spearman")
+    rho = data.select(corr).item() if data.height >= FEWEST else None
+    of = f"over {count(data.height, 'pair')} of classes"
+    finding = f"Similarity and unknown score have no rank correlation {of}"
+    if rho is not None and not np.isnan(rho):
+        finding = f"Rank correlation of similarity and unknown score: {rho:.2f} {of}"
+    return Chart(
+        title=finding,
+        spec=_similarity_points(data),
+        data=data,
+        description="Similarity of classes against the mean unknown score.",
+        definition="Mean of path and Wu-Palmer similarity in WordNet of an unknown class and the "
+        "class its objects are named as; the score is the mean over these objects.",
+        convention="Recalcati et al., 2023, for objects instead of images",
     )
 
 
