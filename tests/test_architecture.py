@@ -51,6 +51,7 @@ SINGLE_IMPORTER = {
     "incognita.cli.demo",
     "incognita.cli.doctor",
     "incognita.cli.list",
+    "incognita.cli.reproduce",
     "incognita.cli.results",
     "incognita.cli.selfaware",
     "incognita.cli.store",

@@ -290,7 +290,10 @@ def test_every_command_exists_with_its_options(line):
 
 def test_every_option_in_the_tables_exists():
     described = set(re.findall(r"`(--[a-z-]+)", EVERYTHING))
-    helps = [help_of([command]) for command in ("certify", "run", "corrupt", "audit", "compare")]
+    helps = [
+        help_of([command])
+        for command in ("certify", "run", "corrupt", "audit", "compare", "reproduce")
+    ]
     helps += [help_of(["selfaware", command]) for command in ("fit", "apply", "evaluate", "study")]
     helps += [help_of(["results", command]) for command in ("ls", "verify", "export")]
     built = ("saod-gen", "facets", "splits", "voc-coco", "image-list", "openimages")

@@ -20,6 +20,7 @@ from incognita.cli.data import data_app
 from incognita.cli.demo import demo_command
 from incognita.cli.doctor import doctor_command
 from incognita.cli.list import list_command
+from incognita.cli.reproduce import reproduce_command
 from incognita.cli.results import results_app
 from incognita.cli.run import run_command, show_command
 from incognita.cli.selfaware import selfaware_app
@@ -49,6 +50,7 @@ app.command("demo")(demo_command)
 app.command("run")(run_command)
 app.command("show")(show_command)
 app.command("compare")(compare_command)
+app.command("reproduce")(reproduce_command)
 app.command("list")(list_command)
 app.command("corrupt")(corrupt_command)
 app.command("audit")(audit_command)
