@@ -36,6 +36,8 @@ def tree(tmp_path_factory):
     places = load_synset_map("places365").names
     lines = [f"Places365_val_{k:08d}.jpg {k % len(places)}" for k in range(N_PLACES * len(places))]
     (root / "places365" / "val_256").mkdir(parents=True)
+    for line in lines:
+        (root / "places365" / "val_256" / line.split()[0]).touch()
     (root / "places365" / "places365_val.txt").write_text("\n".join(lines) + "\n")
     for row in load_synset_map("imagenet1k").classes:
         for part, n in (("train", N_TRAIN), ("val", N_VAL)):
@@ -161,7 +163,8 @@ def test_the_benchmark_loads_with_roles_and_classes(tree):
     assert list(accepted.source_classes) == [i.source_class for i in tested["imagenet-accepted"]]
     assert list(benchmark.accepted_validation) == ["imagenet-accepted-validation"]
     assert len(benchmark.unknown_validation) == len(tested["imagenet-unknown"])
-    assert not benchmark.is_partial
+    assert not benchmark.is_partial  # by its own counts
+    assert any("partial: places: 365 classes have too few" in note for note in benchmark.notes)
     assert any("castle, pier: known by name, far by meaning" in note for note in benchmark.notes)
 
 
@@ -170,6 +173,7 @@ def test_the_baseline_divides_svhn(tree):
     first, second = build.parts["svhn"]
     assert Counter(Path(i.path).parent.name for i in second) == {"train": 4, "test": 3}
     assert {i.source_class for i in first} == {"digit"}
+    assert "svhn: 7 images, but 18,250 are expected" in build.problems
 
 
 @pytest.mark.parametrize(("limit", "groups"), [("T1", ["level 2", "level 3"]), ("T2", ["level 3"])])
@@ -245,14 +249,60 @@ def test_the_command_prints_counts_beside_published_ones(tree):
     done = CliRunner().invoke(
         app, ["build", "facets", "--data", str(tree), "--out", str(tree / "cli")]
     )
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 4, done.output
+    shown = " ".join(done.stdout.split())
+    airfield = "such as airfield: 6 images of 100"
+    assert f"partial: places: 365 classes have too few, {airfield}" in shown
+    assert "partial: imagenet-accepted: 53 classes have too few" in shown
+    assert "imagenet-unknown:" not in shown  # one or two of each of 947 classes are there
     assert "18,250" in done.stdout
     assert "947" in done.stdout
     assert f"incognita run {tree / 'cli' / 'benchmark.toml'} --data {tree}" in done.stdout
     again = CliRunner().invoke(
         app, ["build", "facets", "--data", str(tree), "--out", str(tree / "cli"), "--json"]
     )
-    assert json.loads(again.stdout)["builds"][0]["variant"] == "wordnet 0.40"
+    (built,) = json.loads(again.stdout)["builds"]
+    assert built["variant"] == "wordnet 0.40"
+    assert len(built["problems"]) == 2
+    assert again.exit_code == 4
+
+
+def test_listed_images_must_be_there_and_listed_once(tree, tmp_path):
+    """As links, so that the tree of the other tests stays whole."""
+    (tmp_path / "imagenet").symlink_to(tree / "imagenet")
+    (tmp_path / "places365" / "val_256").mkdir(parents=True)
+    lines = (tree / "places365" / "places365_val.txt").read_text().splitlines()
+    for line in lines[2:]:  # the first images are not there
+        (tmp_path / "places365" / "val_256" / line.split()[0]).touch()
+    listed = tmp_path / "places365" / "places365_val.txt"
+    listed.write_text("\n".join(lines))
+    build = build_facets(FacetsFolders(tmp_path), FacetsSettings())
+    assert build.problems[0] == (
+        "places: 2 images are not there, such as places365/val_256/Places365_val_00000000.jpg"
+    )
+    both = [image.path for part in build.parts["places"] for image in part]
+    assert not any(path.endswith(("_00000000.jpg", "_00000001.jpg")) for path in both)
+    listed.write_text("\n".join([*lines, lines[5]]))
+    with pytest.raises(InvalidDataError, match=rf"_00000005\.jpg again in line {len(lines) + 1}"):
+        build_facets(FacetsFolders(tmp_path), FacetsSettings())
+
+
+def test_levels_are_refused_before_images_are_listed(tmp_path):
+    settings = FacetsSettings("levels", levels=levels_file(tmp_path, zoo="zoo = 9 #"))
+    with pytest.raises(InvalidDataError, match="for 'zoo"):
+        build_facets(FacetsFolders(tmp_path / "nowhere"), settings)
+
+
+def test_a_class_with_one_image_is_named(tree, tmp_path):
+    for name in ("places365", "imagenet"):
+        (tmp_path / name).symlink_to(tree / name)
+    for name, n in (("abbey", 1), ("apartment_building/outdoor", 4), ("zoo", 4)):
+        (tmp_path / "sun397" / "a" / name).mkdir(parents=True)
+        for k in range(n):
+            (tmp_path / "sun397" / "a" / name / f"{k}.jpg").touch()
+    settings = FacetsSettings("levels", levels=levels_file(tmp_path))
+    problems = build_facets(FacetsFolders(tmp_path), settings).problems
+    assert "sun-accepted: 1 class has too few, such as abbey: 1 image of 2" in problems
 
 
 def test_out_must_lie_below_the_data_and_belong_to_nobody(tree, tmp_path):

@@ -199,18 +199,37 @@ def test_repeated_lines_are_refused_dropped_or_kept(listed, tmp_path):
 
 def test_tasks_know_more_classes_and_train_on_what_they_know(listed, folders, tmp_path):
     train = tmp_path / "t2_train.txt"
-    train.write_text("000005\n000000000014\n000000000012\n")
+    train.write_text("000005\n000000000014\n000007\n")
     build = build_from_list(*listed, TABLES, repeats="drop", n_known=40, train=train)
     assert len(build.classes) == 40
     assert build.classes[28] == "zebra"
     sets = sets_of(build)
     assert list(sets["unknown"]) == []  # 13 shows pizza, which is unknown, and zebra
     assert list(sets["test"]) == ["000000000011", "000000000012", "000001", "000002"]
-    assert sets["train"] == {"000005": ["car"], "000000000012": ["sofa", "zebra"],
-                             "000000000014": []}  # fmt: skip
+    assert sets["train"] == {"000005": ["car"], "000007": ["cat", "dog"], "000000000014": []}
     assert build.sets[0].dropped == {"of an unknown class": 1}
     with pytest.raises(InvalidDataError, match="Expected 1 to 80 known classes, got 81"):
         build_from_list(*listed, TABLES, repeats="drop", n_known=81)
+
+
+def test_images_that_are_trained_on_are_not_tested(listed, folders, tmp_path):
+    train = tmp_path / "train.txt"
+    train.write_text("000005\n000002\n")
+    with pytest.raises(InvalidDataError) as raised:
+        build_from_list(*listed, TABLES, repeats="drop", train=train)
+    assert str(raised.value) == (
+        "Expected training and test images apart, got 1 image in both train.txt and "
+        "all_task_test.txt, such as 000002. Remove them from one of the lists."
+    )
+    lists = folders[0] / "ImageSets" / "Main"
+    (lists / "trainval.txt").write_text("000005\n000003\n")
+    with pytest.raises(
+        InvalidDataError, match=r"in both trainval\.txt and test\.txt, such as 0000"
+    ):
+        build_voc_coco([folders[0]], folders[1], TABLES)
+    (lists / "trainval.txt").write_text("000005\n000005\n")
+    with pytest.raises(InvalidDataError, match="count twice: remove the lines"):
+        build_voc_coco([folders[0]], folders[1], TABLES)  # it has no option --repeats
 
 
 def test_images_in_no_source_are_counted(listed, tmp_path):

@@ -248,6 +248,8 @@ def test_several_files_are_one_set_and_images_need_a_size(tmp_path):
     [
         ({"contains": ["Vehicles"]}, UnknownNameError,
          "No class of OpenImages is called 'Vehicles'. Did you mean Vehicle?"),
+        ({"superclasses": {"Gadget": ["Gadget"]}}, UnknownNameError,
+         "No class of OpenImages is called 'Gadget'. Choose one of: "),
         ({"outside": "refuse", "superclasses": {}}, InvalidDataError,
          "2 classes of train-annotations-bbox.csv belong to no super-class, such as 'Flag' with 3 "
          "boxes. Group them under [superclasses] of the rules"),
@@ -269,6 +271,22 @@ def test_wrong_rules_are_answered_with_a_sentence(tmp_path, changed, error, sent
         split_of(tmp_path, rules_of(tmp_path, **changed))
     assert sentence in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_classes_that_include_others_of_the_other_role_are_noted(tmp_path):
+    rows = [(str(k), name, BOX) for name, n in NESTED.items() for k in range(n)]
+    write_openimages(tmp_path, rows)
+    (tmp_path / "sizes.csv").write_text("id,width,height\n")
+    rules = rules_of(tmp_path, smallest_known=3, doubles="keep")
+    build = build_openimages(OpenImagesFiles.below(tmp_path), rules, tmp_path / "mine.toml")
+    assert build.classes == ["Car", "Dog"]
+    assert build.notes == [
+        "1 unknown class includes known ones: Land vehicle (Car)",
+        "1 known class includes unknown ones: Car (Van)",
+    ]
+
+
+NESTED = {"Car": 9, "Van": 2, "Land vehicle": 1, "Dog": 9}
 
 
 def test_missing_files_are_answered_with_a_sentence(tmp_path):

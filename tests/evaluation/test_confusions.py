@@ -116,6 +116,38 @@ def test_graphml_can_be_read_again_and_clusters_are_connected(tmp_path):
     assert sorted(weights) == sorted(edge.n_images for edge in report.edges)
 
 
+def test_names_that_xml_cannot_hold_are_written_readably(tmp_path):
+    table = frame(60).with_columns(polars.col("source_class").str.replace("wolf", "wo\x01lf"))
+    report = study_confusions(table, KNOWN, SYNSETS | {"wo\x01lf": "wolf.n.01"}, min_images=1)
+    report.save_graph(tmp_path / "graph.graphml")
+    graph = networkx.read_graphml(tmp_path / "graph.graphml")
+    assert graph.number_of_edges() == len(report.edges)
+    assert "wild: wo\\x01lf" in graph.nodes
+    assert graph.nodes["wild: wo\\x01lf"]["name"] == "wo\\x01lf"
+
+
+def test_images_without_a_score_are_left_out_of_mean_scores(tmp_path):
+    without = polars.when(polars.col("source_class") == "wolf").then(None)
+    table = frame().with_columns(unknown_score=without.otherwise(polars.col("unknown_score")))
+    report = study_confusions(table, KNOWN, SYNSETS)
+    wolves = [edge for edge in report.edges if edge.name == "wolf"]
+    assert {edge.unknown_score for edge in wolves} == {None}
+    n = len(table.filter(polars.col("source_class") == "wolf"))
+    assert report.notes == (f"{n} images without a score: left out of mean scores",)
+    report.save_graph(tmp_path / "graph.graphml")
+    graph = networkx.read_graphml(tmp_path / "graph.graphml")
+    assert "unknown_score" not in graph.edges["wild: wolf", "known: dog"]
+    assert "unknown_score" in graph.edges["wild: truck", "known: dog"]
+
+
+def test_a_set_called_known_has_nodes_of_its_own():
+    table = frame().with_columns(polars.col("set").str.replace("wild", "known"))
+    report = study_confusions(table, KNOWN, SYNSETS, min_images=1)
+    nodes = {node for cluster in report.clusters for node in cluster}
+    assert {"set known: wolf", "set known: truck", "known: dog"} <= nodes
+    assert "known: wolf" not in nodes
+
+
 def test_nothing_confused_is_an_empty_graph(tmp_path):
     table = frame().filter(polars.col("group") == "known")
     report = study_confusions(table, KNOWN, SYNSETS)
@@ -123,7 +155,7 @@ def test_nothing_confused_is_an_empty_graph(tmp_path):
     assert report.clusters == ()
     assert report.predicted_classes == ()
     report.save_graph(tmp_path / "empty.graphml")
-    assert "0 confusions" in str(report)
+    assert report.headline() == "3 true classes, 0 confusions in 0 clusters"
 
 
 def test_images_without_a_class_are_counted():
@@ -182,6 +214,7 @@ def test_a_run_on_terra_is_studied_from_its_files(run, tmp_path):
     done = CliRunner().invoke(app, ["confusions", str(run), *options], catch_exceptions=False)
     assert done.exit_code == 0
     assert "similarity of true class and prediction" in done.stdout
+    assert "terra-classifier on terra/facets, " in done.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "confusions.csv", "confusions.graphml", "confusions.json"
     ]  # fmt: skip

@@ -1,6 +1,7 @@
 """The tables of a detector hold its numbers, whole, on every screen."""
 
 import math
+from dataclasses import replace
 from io import StringIO
 
 import numpy as np
@@ -187,6 +188,22 @@ def test_mixed_sets_show_what_each_split_can_have(width):
         expected.append(f"{value:.0f}" if metric == "open_set_error" else f"{100 * value:.1f}")
     assert shown == expected
     assert "both: known beside unknown objects" in " ".join(text.split())
+
+
+def test_numbers_of_mixed_sets_from_few_images_say_so():
+    made = record("msp", mixed_numbers())
+    few = tuple(replace(r, units=4 if "unknown-only" in r.split else 40) for r in made.results)
+    text = printed(mixed_table([replace(made, results=few)], "both", width=200), 200)
+    shown = [cell for row in cells_of(text, "msp") for cell in row]
+    assert shown.count("n=4") == 5 + 2  # the metrics of unknown-only images, and those of all boxes
+    assert shown[:7] == in_percent_or_count(mixed_numbers())[:7]
+
+
+def in_percent_or_count(numbers):
+    return [
+        f"{value:.0f}" if metric == "open_set_error" else f"{100 * value:.1f}"
+        for (metric, _), value in numbers.items()
+    ]
 
 
 @pytest.mark.parametrize("width", WIDTHS)

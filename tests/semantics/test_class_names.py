@@ -1,6 +1,8 @@
 """Class names as synsets: every rule, what is ambiguous, overrides, and the maps that ship."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -280,3 +282,24 @@ def test_the_classes_listed_in_the_docs_are_those_of_the_rule():
         if row.min() <= 0.40
     }
     assert {name: (place, distance) for name, place, distance in listed[1:]} == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "overrides", "sentence"),
+    [
+        ([5], None, "Expected names of classes, got 5. Write them as text."),
+        ([None], None, "Expected names of classes, got None."),
+        (["dog"], [], "Expected overrides as a dictionary or a TOML file, got []."),
+        (["dog"], {5: "dog.n.01"}, "Expected names of classes, got 5."),
+        (["dog " * 30_000], None, "Expected names of up to 200 characters, got one of 120,000"),
+        (["dog"], {"dog": "x" * 100_000}, "Expected names of up to 200 characters"),
+    ],
+    ids=["number", "none", "list", "key", "long", "long target"],
+)
+def test_names_that_are_no_text_or_too_long_are_refused(names, overrides, sentence):
+    """In a process of its own, where no test checks the types of arguments first."""
+    code = (
+        f"from incognita.semantics import map_classes; map_classes({names}, overrides={overrides})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert f"InvalidDataError: {sentence}" in done.stderr

@@ -799,6 +799,8 @@ def facets_command(
     Folders are below the data folder. The numbers of images and classes are compared with the
     published ones.
 
+    Exit codes: 0 complete; 3 a folder is missing; 4 finished in part: classes have too few images.
+
     Example: incognita build facets --data /data --out /data/facets/t40 --distance 0.40
     """
     from incognita._version import __version__
@@ -817,9 +819,12 @@ def facets_command(
         save_facets(build, folders, out, version=__version__)
     if as_json:
         sys.stdout.write((out / "manifest.json").read_text(encoding="utf-8"))
-        return
-    _print_table(f"FACETS, {settings.title}", build.comparison())
-    sys.stdout.write(f"incognita run {out / 'benchmark.toml'} --data {data} --model …\n")
+    else:
+        _print_table(f"FACETS, {settings.title}", build.comparison())
+        _show_remarks("", build.problems, ())
+        sys.stdout.write(f"incognita run {out / 'benchmark.toml'} --data {data} --model …\n")
+    if build.problems:
+        raise typer.Exit(IN_PART)
 
 
 def _print_table(title: str, rows: "Sequence[dict[str, Any]]") -> None:

@@ -17,7 +17,7 @@ import polars
 
 from incognita.benchmarks.benchmark import ACCEPTED, KNOWN, SHIFTED
 from incognita.containers.classes import plain
-from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError, count
+from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError, count, printable
 from incognita.evaluation.finished_runs import find_runs, load_run
 from incognita.registry import need
 from incognita.results.export import WIDTH, Report
@@ -54,7 +54,7 @@ class Confusion(NamedTuple):
     predicted: str
     n_images: int
     similarity: float
-    unknown_score: float
+    unknown_score: float | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,8 +101,13 @@ class ConfusionReport(Report):
         return [row._asdict() for row in self.confusions]
 
     def headline(self) -> str:
-        """Return how many classes and confusions there are."""
-        return repr(self)
+        """Return whose confusions these are, and how many."""
+        numbers = (
+            f"{count(len(self.true_classes), 'true class', 'true classes')}, "
+            f"{count(len(self.edges), 'confusion')} in {count(len(self.clusters), 'cluster')}"
+        )
+        named = [str(self.inputs[key]) for key in ("run", "method") if key in self.inputs]
+        return f"{', '.join(named)}: {numbers}" if named else numbers
 
     def remarks(self) -> list[tuple[str, str]]:
         """Return the notes."""
@@ -129,7 +134,11 @@ class ConfusionReport(Report):
         """Save the graph of confusions as GraphML, for Gephi, yEd or networkx."""
         networkx = need("networkx", extra="torch", needed_by="The graph")
         path.parent.mkdir(parents=True, exist_ok=True)
-        networkx.write_graphml(_graph(self.edges), path)
+        graph = _graph(self.edges)
+        names = {node: _xml_text(node) for node in graph}
+        for values in graph.nodes.values():
+            values |= {key: _xml_text(value) for key, value in values.items()}
+        networkx.write_graphml(networkx.relabel_nodes(graph, names), path)
 
 
 def study_confusions(
@@ -162,6 +171,8 @@ def study_confusions(
     notes = []
     if n_unnamed:
         notes.append(f"{count(n_unnamed, 'image')} left out: the result does not name their class")
+    if n_unscored := rows["unknown_score"].null_count():
+        notes.append(f"{count(n_unscored, 'image')} without a score: left out of mean scores")
     return ConfusionReport(
         _means(pairs, ["set", "source_class"]),
         _means(pairs.filter(is_unknown), ["predicted_name"]),
@@ -206,7 +217,12 @@ def study_run(
     found = frame["source_class"].cast(polars.String).drop_nulls().unique().sort().to_list()
     synsets, notes = find_synsets([*names, *found], maps, overrides)
     report = study_confusions(frame, names, synsets, min_images=min_images)
-    inputs = {"result": str(scores), "method": str(record.title), "maps": list(maps)}
+    inputs = {
+        "run": f"{evaluation.model_name} on {evaluation.metadata['benchmark']}",
+        "result": str(scores),
+        "method": str(record.title),
+        "maps": list(maps),
+    }
     return ConfusionReport(
         report.true_classes,
         report.predicted_classes,
@@ -326,7 +342,14 @@ def _pruned(
 
 
 def _nodes(edge: Confusion) -> tuple[str, str]:
-    return f"{edge.set}: {edge.name}", f"{KNOWN}: {edge.predicted}"
+    """Return the nodes of a true and of a predicted class; a set may be called known, too."""
+    own = f"set {edge.set}" if edge.set == KNOWN else edge.set
+    return f"{own}: {edge.name}", f"{KNOWN}: {edge.predicted}"
+
+
+def _xml_text(text: str) -> str:
+    """Return text without the control characters that XML cannot hold."""
+    return printable(text).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
 
 def _graph(edges: Sequence[Confusion]) -> Any:
@@ -337,13 +360,9 @@ def _graph(edges: Sequence[Confusion]) -> Any:
         first, second = _nodes(edge)
         graph.add_node(first, set=edge.set, name=edge.name)
         graph.add_node(second, set=KNOWN, name=edge.predicted)
-        graph.add_edge(
-            first,
-            second,
-            weight=edge.n_images,
-            similarity=edge.similarity,
-            unknown_score=edge.unknown_score,
-        )
+        graph.add_edge(first, second, weight=edge.n_images, similarity=edge.similarity)
+        if edge.unknown_score is not None:
+            graph.edges[first, second]["unknown_score"] = edge.unknown_score
     return graph
 
 

@@ -24,6 +24,9 @@ from incognita.formats.coco_records import Annotations, ImageId, Record
 from incognita.formats.images import opened_image
 from incognita.shapes import Bool, Float, Int
 
+PUBLISHED = "https://storage.googleapis.com/openimages/web/download.html"
+CLASS_NAMES = tuple(f"{start}class-descriptions-boxable.csv" for start in ("", "oidv7-", "oidv6-"))
+SIZES = "sizes.csv"
 _LONGEST_SIDE = 1_000_000  # pixels
 _EDGES = ("XMin", "XMax", "YMin", "YMax")
 _COLUMNS = ("ImageID", "LabelName", *_EDGES, "IsGroupOf")
@@ -41,6 +44,16 @@ class OpenImages(NamedTuple):
 
     annotations: Annotations
     unsized: tuple[str, ...]
+
+
+def find_file(folder: Path, names: Sequence[str]) -> Path:
+    """Find a file of OpenImages, whose name differs between versions."""
+    for name in names:
+        if (path := folder / name).is_file():
+            return path
+    raise MissingDataError(
+        f"There is no {names[0]} in {folder}; get it from {PUBLISHED} and put it there."
+    )
 
 
 def load_openimages(

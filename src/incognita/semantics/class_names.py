@@ -31,6 +31,7 @@ from incognita.semantics.wordnet import load_wordnet
 
 MAPS = Path(__file__).parent / "maps"
 Senses = Literal["recorded", "first"]
+LONGEST_NAME = 200  # characters, as in a definition; every way to divide a name is tried
 _IS_SYNSET = re.compile(r"n\d{8}|.+\.n\.\d+", re.IGNORECASE)
 _QUALIFIER = re.compile(r"[\s_]*\([^)]*\)|/.*|[\s_-](indoor|outdoor)s?$")
 _SHOWN = 5  # names in a message
@@ -272,6 +273,11 @@ def _read_overrides(overrides: Overrides | Path | str | None) -> dict[str, Overr
         return {}
     if isinstance(overrides, Path | str):
         return load_overrides(overrides)
+    if not isinstance(overrides, Mapping):
+        raise InvalidDataError(
+            f"Expected overrides as a dictionary or a TOML file, got {overrides!r}. Write "
+            f'{{"crane": "crane.n.05"}}.'
+        )
     return {
         name: value if isinstance(value, Override) else _parse_override(name, value, "overrides")
         for name, value in overrides.items()
@@ -282,6 +288,8 @@ def _check_names(names: Sequence[str], recorded: Mapping[str, Override]) -> None
     """Raise for repeated or empty names and for overrides of classes that are not in the list."""
     if isinstance(names, str):
         raise InvalidDataError(f"Expected a list of classes, got {names!r}. Write [{names!r}].")
+    for name in (*names, *recorded, *(override.target for override in recorded.values())):
+        _check_name(name)
     keys = Counter(map(_key, names))
     repeated = [name for name in names if keys[_key(name)] > 1]
     if repeated:
@@ -292,6 +300,16 @@ def _check_names(names: Sequence[str], recorded: Mapping[str, Override]) -> None
     for name in recorded:
         if _key(name) not in keys and _key(name) not in targets:
             raise unknown_name("class with an override", name, names)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise InvalidDataError(f"Expected names of classes, got {name!r}. Write them as text.")
+    if len(name) > LONGEST_NAME:
+        raise InvalidDataError(
+            f"Expected names of up to {LONGEST_NAME} characters, got one of {len(name):,}, which "
+            f"begins with {name[:40]!r}. Shorten it."
+        )
 
 
 def _map_one(name: str, recorded: Mapping[str, Override], senses: Senses) -> ClassSynset | None:

@@ -48,13 +48,15 @@ from incognita.benchmarks.splits.write import (
     relative,
     save_known,
 )
-from incognita.errors import MissingDataError
 from incognita.files import opened
 from incognita.formats.bdd import load_bdd
 from incognita.formats.coco_dataset import is_in_fold
 from incognita.formats.coco_records import Annotations, load_annotations
 from incognita.formats.openimages import (
+    CLASS_NAMES,
+    SIZES,
     Size,
+    find_file,
     load_openimages,
     sizes_from_csv,
     sizes_from_images,
@@ -63,8 +65,6 @@ from incognita.formats.voc import load_voc
 from incognita.formats.yolo import load_yolo
 
 OnStep = Callable[[str], None]
-CLASS_NAMES = ("class-descriptions-boxable.csv", "oidv7-class-descriptions-boxable.csv")
-SIZES = "sizes.csv"
 KnownClasses = Literal["voc", "bdd"]
 BOXES = ("train-annotations-bbox.csv", "oidv6-train-annotations-bbox.csv")
 BASE_LISTS = tuple(
@@ -143,7 +143,7 @@ def _read(path: Path, images: Path) -> tuple[Annotations, tuple[str, ...], list[
     if path.suffix != ".csv":
         load = load_bdd if _is_list(path) else load_annotations
         return load(path), (), [InputFile.at("annotations", path)]
-    class_names = find_beside(path.parent, CLASS_NAMES)
+    class_names = find_file(path.parent, CLASS_NAMES)
     sizes = sizes_from_images(images, [path.stem for path in images.glob("*.jpg")])
     parts = {"annotations": path, "class names": class_names}
     if (listed := path.parent / SIZES).is_file():
@@ -165,17 +165,6 @@ def _folder_file(folder: Path) -> InputFile:
     places = [*folder.glob("Annotations/*.xml"), *folder.glob("labels/**/*.txt")]
     names = sorted(place.relative_to(folder).as_posix() for place in places)
     return InputFile("annotations", folder.name, hash_files(folder, names))
-
-
-def find_beside(folder: Path, names: Sequence[str]) -> Path:
-    """Find a file of OpenImages, whose name differs between versions."""
-    for name in names:
-        if (path := folder / name).is_file():
-            return path
-    raise MissingDataError(
-        f"There is no {names[0]} in {folder}; get it from "
-        f"https://storage.googleapis.com/openimages/web/download.html and put it there."
-    )
 
 
 def known_header(build: SplitBuild, out: Path) -> BenchmarkHeader | None:
@@ -265,7 +254,7 @@ def build_from_openimages(
         on_step: Called with the name of each step.
     """
     rules, inputs = rules_with_ids(f"fmiyc-{known}-openimages", ids)
-    boxes, class_names = find_beside(folder, BOXES), find_beside(folder, CLASS_NAMES)
+    boxes, class_names = find_file(folder, BOXES), find_file(folder, CLASS_NAMES)
     on_step("looking for images")
     base_ids, sizes, files = _base_of_openimages(folder, rules)
     wanted = {str(image_id) for image_id in rules.candidates.ids()}

@@ -75,6 +75,9 @@ class ListedImage(NamedTuple):
     source_class: str
 
 
+Parts = tuple[list[ListedImage], list[ListedImage]]  # to choose parameters on, and to test on
+
+
 class ClassChoice(NamedTuple):
     """Why a class is accepted or unknown."""
 
@@ -166,13 +169,15 @@ class FacetsBuild:
         parts: By set, the images to choose parameters on and those to test on.
         groups: The group of each unknown set.
         choices: Why classes are accepted or unknown.
+        problems: Descriptions of images that are missing.
     """
 
     settings: FacetsSettings
     places: Sequence[str]
-    parts: Mapping[str, tuple[list[ListedImage], list[ListedImage]]]
+    parts: Mapping[str, Parts]
     groups: Mapping[str, str]
-    choices: Sequence[ClassChoice] = field(default=())
+    choices: Sequence[ClassChoice] = ()
+    problems: Sequence[str] = ()
 
     def comparison(self) -> list[dict[str, Any]]:
         """Compare images per part and classes of each set with the published ones."""
@@ -191,38 +196,72 @@ class FacetsBuild:
         ]
 
 
+@dataclass(frozen=True)
+class _Draw:
+    """Draws images of classes, and notes classes that have too few.
+
+    Images are ordered by a hash of the seed and their path.
+    """
+
+    seed: int
+    problems: list[str] = field(default_factory=list)
+
+    def two_parts(
+        self, what: str, by_class: Mapping[str, Sequence[str]], drawn: Mapping[str, int]
+    ) -> Parts:
+        """Draw two disjoint parts with as many images of each class, as far as there are enough."""
+        parts: Parts = ([], [])
+        short = {}
+        for name, wanted in drawn.items():
+            paths = sorted(by_class[name], key=lambda path: _hash(self.seed, path))
+            n = min(wanted, len(paths) // 2)
+            if n < wanted or len(paths) < 2:
+                short[name] = f"{count(len(paths), 'image')} of {2 * max(1, wanted):,}"
+            for part, some in zip(parts, (paths[:n], paths[n : 2 * n]), strict=True):
+                part += [ListedImage(path, -1, name) for path in sorted(some)]
+        if short:
+            first = next(iter(short))
+            classes = count(len(short), "class has", "classes have")
+            self.problems.append(f"{what}: {classes} too few, such as {first}: {short[first]}")
+        return parts
+
+
 def build_facets(
     folders: FacetsFolders, settings: FacetsSettings, *, on_step: OnStep | None = None
 ) -> FacetsBuild:
     """Choose classes and draw images; nothing is written."""
     say = on_step or (lambda what: None)
+    # a wrong file is better refused before images are listed
+    levels = None if settings.levels is None else load_levels(settings.levels)
     say("listing Places365")
+    draw = _Draw(settings.seed)
     places = load_synset_map("places365", senses=settings.senses)
-    known = _places_images(folders, places.names, settings.seed)
-    parts: dict[str, tuple[list[ListedImage], list[ListedImage]]] = {"places": known}
-    choices: list[ClassChoice] = []
+    parts: dict[str, Parts] = {"places": _places_images(folders, places.names, draw)}
     if settings.variant == "baseline":
-        parts["svhn"] = _svhn_images(folders, settings.seed)
-        return FacetsBuild(settings, places.names, parts, {"svhn": "unknown"})
+        parts["svhn"] = _svhn_images(folders, draw)
+        groups = {"svhn": "unknown"}
+        return FacetsBuild(settings, places.names, parts, groups, problems=draw.problems)
     say("listing ImageNet")
     imagenet = load_synset_map("imagenet1k")
     trees = _class_folders(folders, folders.imagenet, depth=1)
     names = {row.wnid: row.name for row in imagenet.classes}
     _check_classes(trees, names, folders.imagenet)
-    if settings.variant == "levels":
-        return _build_levels(folders, settings, places.names, parts, trees, names, say)
+    if levels is not None:
+        say("listing SUN397")
+        groups = _draw_levels(folders, settings, levels, parts, trees, names, draw)
+        return FacetsBuild(settings, places.names, parts, groups, problems=draw.problems)
     choices = choose_classes(imagenet, places, settings)
     accepted = [c.name for c in choices if c.is_accepted and settings.variant == "wordnet"]
     unknown = [c.name for c in choices if not c.is_accepted]
     by_name = {names[wnid]: images for wnid, images in trees.items()}
     if accepted:
         drawn = dict.fromkeys(accepted, PER_CLASS)
-        parts["imagenet-accepted"] = _two_parts(by_name, drawn, settings.seed)
+        parts["imagenet-accepted"] = draw.two_parts("imagenet-accepted", by_name, drawn)
     n_known = sum(len(tested) for _, tested in parts.values())
     drawn = spread(n_known, unknown, settings.seed)
-    parts["imagenet-unknown"] = _two_parts(by_name, drawn, settings.seed)
+    parts["imagenet-unknown"] = draw.two_parts("imagenet-unknown", by_name, drawn)
     groups = {"imagenet-unknown": "unknown"}
-    return FacetsBuild(settings, places.names, parts, groups, choices)
+    return FacetsBuild(settings, places.names, parts, groups, choices, draw.problems)
 
 
 def choose_classes(
@@ -258,55 +297,57 @@ def choose_classes(
     ]
 
 
-def _build_levels(
+def _draw_levels(
     folders: FacetsFolders,
     settings: FacetsSettings,
-    places: Sequence[str],
-    parts: dict[str, tuple[list[ListedImage], list[ListedImage]]],
+    levels: Mapping[str, Mapping[str, int]],
+    parts: dict[str, Parts],
     train: Mapping[str, list[str]],
     names: Mapping[str, str],
-    say: OnStep,
-) -> FacetsBuild:
-    """Draw images of SUN397 and ImageNet by the level a person has given to each class."""
+    draw: _Draw,
+) -> dict[str, str]:
+    """Draw images of SUN397 and ImageNet by the level a person has given to each class.
+
+    Parts are added to `parts`; the groups of the unknown ones are returned.
+    """
     assert settings.levels is not None
-    levels = load_levels(settings.levels)
-    say("listing SUN397")
     sun = _class_folders(folders, folders.sun, depth=None)
     _check_levels(levels["sun397"], sun, settings.levels, "sun397")
     _check_levels(levels["imagenet"], train, settings.levels, "imagenet")
     highest = HIGHEST_ACCEPTED[settings.limit]
     halves = {name: len(images) // 2 for name, images in sun.items()}
     accepted = {n: k for n, k in halves.items() if levels["sun397"][n] <= highest}
-    parts["sun-accepted"] = _two_parts(sun, accepted, settings.seed)
+    parts["sun-accepted"] = draw.two_parts("sun-accepted", sun, accepted)
     held_out = _class_folders(folders, folders.imagenet_val, depth=1)
     _check_classes(held_out, names, folders.imagenet_val)
     near = {w: _FROM_VALIDATION for w in held_out if levels["imagenet"][w] == 0}
-    parts["imagenet-accepted"] = _renamed(_two_parts(held_out, near, settings.seed), names)
+    kin = draw.two_parts("imagenet-accepted", held_out, near)
+    parts["imagenet-accepted"] = _renamed(kin, names)
     groups = {}
     for level in sorted(set(levels["sun397"].values()) - set(range(highest + 1))):
         chosen = {n: k for n, k in halves.items() if levels["sun397"][n] == level}
-        parts[f"sun-level-{level}"] = _two_parts(sun, chosen, settings.seed)
+        parts[f"sun-level-{level}"] = draw.two_parts(f"sun-level-{level}", sun, chosen)
         groups[f"sun-level-{level}"] = f"level {level}"
     far = [w for w in held_out if levels["imagenet"][w] == 1]
-    parts["imagenet-unknown"] = _renamed(
-        _balanced(parts, held_out, train, far, settings.seed), names
-    )
-    return FacetsBuild(settings, places, parts, groups | {"imagenet-unknown": "imagenet"})
+    parts["imagenet-unknown"] = _renamed(_balanced(parts, held_out, train, far, draw), names)
+    return groups | {"imagenet-unknown": "imagenet"}
 
 
 def _balanced(
-    parts: Mapping[str, tuple[list[ListedImage], list[ListedImage]]],
+    parts: Mapping[str, Parts],
     held_out: Mapping[str, list[str]],
     train: Mapping[str, list[str]],
     classes: Sequence[str],
-    seed: int,
-) -> tuple[list[ListedImage], list[ListedImage]]:
+    draw: _Draw,
+) -> Parts:
     """Draw unknown classes from both parts of ImageNet, until as many are unknown as are known."""
-    first = _two_parts(held_out, dict.fromkeys(classes, _FROM_VALIDATION), seed)
+    what = "imagenet-unknown"
+    first = draw.two_parts(what, held_out, dict.fromkeys(classes, _FROM_VALIDATION))
     sizes = {name: len(tested) for name, (_, tested) in parts.items()}
     n_known = sum(n for name, n in sizes.items() if name == "places" or "accepted" in name)
     missing = 2 * n_known - sum(sizes.values()) - len(first[1])
-    more = _two_parts(train, spread(max(0, missing), classes, seed), seed)
+    wanted = spread(max(0, missing), classes, draw.seed)
+    more = draw.two_parts(what, train, {name: n for name, n in wanted.items() if n})
     return first[0] + more[0], first[1] + more[1]
 
 
@@ -345,13 +386,29 @@ def _check_levels(
         )
 
 
-def _places_images(
-    folders: FacetsFolders, names: Sequence[str], seed: int
-) -> tuple[list[ListedImage], list[ListedImage]]:
+def _places_images(folders: FacetsFolders, names: Sequence[str], draw: _Draw) -> Parts:
     """Divide the validation images of Places into two halves of each class."""
+    by_class = _listed_places(folders, names)
+    there = set(_images_below(folders, folders.places))
+    missing = [image for images in by_class.values() for image in images if image not in there]
+    if missing:
+        what = "image of the list is not there" if len(missing) == 1 else "images are not there"
+        draw.problems.append(f"places: {len(missing):,} {what}, such as {missing[0]}")
+    present = {name: [i for i in images if i in there] for name, images in by_class.items()}
+    numbers = {name: number for number, name in enumerate(names)}
+    first, second = (
+        [image._replace(label=numbers[image.source_class]) for image in part]
+        for part in draw.two_parts("places", present, dict.fromkeys(names, PER_CLASS))
+    )
+    return first, second
+
+
+def _listed_places(folders: FacetsFolders, names: Sequence[str]) -> dict[str, list[str]]:
+    """Read the images of each class of Places from its list."""
     path = folders.at(folders.places_list)
     check_regular(path, "list of images", advice="put it there")
     by_class: dict[str, list[str]] = {name: [] for name in names}
+    seen: set[str] = set()
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         image, _, label = line.rpartition(" ")
         if not image or not label.isdigit() or int(label) >= len(names):
@@ -359,43 +416,28 @@ def _places_images(
                 f"Expected a file and a class from 0 to {len(names) - 1} in line {number} of "
                 f"{path}, got {line!r:.80}. Give Places365's list of validation images."
             )
+        if image in seen:
+            raise InvalidDataError(
+                f"Expected every image once in {path}, got {image} again in line {number}. It "
+                f"would be tested on and chosen on: remove the line."
+            )
+        seen.add(image)
         by_class[names[int(label)]].append(f"{folders.places}/{image}")
-    first, second = _two_parts(by_class, dict.fromkeys(names, PER_CLASS), seed)
-    numbers = {name: number for number, name in enumerate(names)}
-    labelled = (
-        [image._replace(label=numbers[image.source_class]) for image in part]
-        for part in (first, second)
-    )
-    return next(labelled), next(labelled)
+    return by_class
 
 
-def _svhn_images(folders: FacetsFolders, seed: int) -> tuple[list[ListedImage], list[ListedImage]]:
+def _svhn_images(folders: FacetsFolders, draw: _Draw) -> Parts:
     """Divide SVHN: the halves of its training images, and as many test images to each."""
     trees = {part: _images_below(folders, f"{folders.svhn}/{part}") for part in ("train", "test")}
     chosen = {"train": len(trees["train"]) // 2, "test": N_SVHN_TEST}
-    parts = _two_parts(trees, chosen, seed)
+    parts = draw.two_parts("svhn", trees, chosen)
+    published = PUBLISHED["baseline"]["svhn"]
+    if len(parts[1]) != published:
+        draw.problems.append(f"svhn: {len(parts[1]):,} images, but {published:,} are expected")
     return _renamed(parts, {"train": "digit", "test": "digit"})
 
 
-def _two_parts(
-    by_class: Mapping[str, Sequence[str]], drawn: Mapping[str, int], seed: int
-) -> tuple[list[ListedImage], list[ListedImage]]:
-    """Draw two disjoint parts with as many images of each class; fewer where there are not enough.
-
-    Images are ordered by a hash of the seed and their path.
-    """
-    parts: tuple[list[ListedImage], list[ListedImage]] = ([], [])
-    for name, n in drawn.items():
-        paths = sorted(by_class[name], key=lambda path: _hash(seed, path))
-        n = min(n, len(paths) // 2)
-        for part, some in zip(parts, (paths[:n], paths[n : 2 * n]), strict=True):
-            part += [ListedImage(path, -1, name) for path in sorted(some)]
-    return parts
-
-
-def _renamed(
-    parts: tuple[list[ListedImage], list[ListedImage]], names: Mapping[str, str]
-) -> tuple[list[ListedImage], list[ListedImage]]:
+def _renamed(parts: Parts, names: Mapping[str, str]) -> Parts:
     first, second = (
         [image._replace(source_class=names[image.source_class]) for image in part] for part in parts
     )
@@ -522,9 +564,11 @@ def _list_names(build: FacetsBuild) -> list[str]:
 
 def _entries(build: FacetsBuild, below: str) -> Iterable[dict[str, Any]]:
     known = {plain(name) for name in build.places}
+    partial = [f"partial: {problem}" for problem in build.problems]
     for (role, images), name in zip(_sets(build), _list_names(build), strict=True):
         own = sorted({image.source_class for image in images})
         shared = [n for n in own if plain(n) in known] if role.startswith("unknown") else []
+        notes = [f"{', '.join(shared)}: known by name, far by meaning"] if shared else []
         yield {
             "name": name,
             "role": role,
@@ -534,7 +578,7 @@ def _entries(build: FacetsBuild, below: str) -> Iterable[dict[str, Any]]:
             "source_classes": f"{below}/{LISTS}/{name}.classes.txt",
             "count": len(images),
             "allowed_classes": shared or None,
-            "note": f"{', '.join(shared)}: known by name, far by meaning" if shared else None,
+            "note": "; ".join([*notes, *partial]) or None,
         }
 
 
@@ -545,6 +589,7 @@ def _facts(build: FacetsBuild) -> dict[str, Any]:
         "seed": settings.seed,
         "senses": settings.senses,
         "sets": build.comparison(),
+        "problems": list(build.problems),
     }
     if settings.levels is not None:
         facts["levels"] = settings.levels.name

@@ -22,6 +22,7 @@ from incognita.benchmarks.splits.saod_sets import (
     OnStep,
     Outcomes,
     class_of_name,
+    save_sets,
 )
 from incognita.benchmarks.splits.write import (
     BENCHMARK,
@@ -40,7 +41,6 @@ from incognita.formats.coco_records import (
     ImageId,
     Record,
     load_annotations,
-    save_annotations,
 )
 from incognita.formats.toml_files import check_table, load_toml
 from incognita.formats.voc import load_voc, load_voc_list
@@ -120,17 +120,7 @@ def save_open_set(build: OpenSetBuild, out: Path, *, version: str) -> None:
         out: The folder, made where it is not there.
         version: Of this package, for the manifest.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    by_name = {built.name: built for built in build.sets}
-    for name in ROLES:
-        path = out / f"{name}.json"
-        if name not in by_name or not by_name[name].n_images:
-            path.unlink(missing_ok=True)
-            continue
-        given = by_name[name].annotations
-        objects = (given.objects.get(image_id, ()) for image_id in given.images)
-        images = list(given.images.values())
-        save_annotations(path, images, objects, given.categories, passed_on=given.passed_on)
+    save_sets([built for built in build.sets if built.n_images], out, names=ROLES)
     save_manifest([facts_of_open_set(build)], out, version=version)
     save_benchmark([], out, _header(build, out))
 
@@ -486,6 +476,7 @@ def _load_voc_parts(
         for listed in found:
             source = _listed_source(path, listed, tables)
             (tests if listed.stem == "test" else trains).append(source)
+    _refuse_shared("trainval.txt", _ids_of(trains), "test.txt", _ids_of(tests))
     if not tests:
         raise MissingDataError(
             f"There is no ImageSets/Main/test.txt in {paths[0]}; unpack VOCtest_06-Nov-2007.tar "
@@ -496,7 +487,7 @@ def _load_voc_parts(
 
 def _listed_source(folder: Path, listed: Path, tables: OpenSetTables) -> ImageSource:
     ids = load_voc_list(listed)
-    _refuse_repeats(listed, ids)
+    _refuse_repeats(listed, ids, "remove the lines")
     found = load_voc(folder, only=ids)
     digest = _hash_of_files(folder, found.images)
     name = f"{folder.name}/{listed.name}"
@@ -560,7 +551,10 @@ def build_from_list(
         lists["train"] = ListedImages.at(train)
     if repeats == "refuse":
         for given in lists.values():
-            _refuse_repeats(given.path, given.ids)
+            advice = "drop the lines with --repeats drop, or keep them with --repeats owod"
+            _refuse_repeats(given.path, given.ids, advice)
+    if train is not None:
+        _refuse_shared(train.name, lists["train"].ids, listed.name, lists["all"].ids)
     wanted = frozenset(chain.from_iterable(given.ids for given in lists.values()))
     loaded = []
     for path in sources:
@@ -631,13 +625,26 @@ def _known_classes(tables: OpenSetTables, n_known: int | None) -> list[str]:
     return tables.classes[:n_known]
 
 
-def _refuse_repeats(path: Path, ids: Sequence[str]) -> None:
+def _refuse_repeats(path: Path, ids: Sequence[str], advice: str) -> None:
     repeated = [image_id for image_id, n in Counter(ids).items() if n > 1]
     if repeated:
         raise InvalidDataError(
             f"{path} lists {count(len(repeated), 'image')} more than once, such as {repeated[0]}, "
             f"in {count(len(ids) - len(set(ids)), 'repeated line')}. Their objects would count "
-            f"twice: drop the lines with --repeats drop, or keep them with --repeats owod."
+            f"twice: {advice}."
+        )
+
+
+def _ids_of(sources: Iterable[ImageSource]) -> list[str]:
+    return [str(image_id) for source in sources for image_id in source.annotations.images]
+
+
+def _refuse_shared(train: str, trained: Iterable[str], test: str, tested: Iterable[str]) -> None:
+    """Refuse images that are trained on and tested."""
+    if shared := sorted({*trained} & {*tested}):
+        raise InvalidDataError(
+            f"Expected training and test images apart, got {count(len(shared), 'image')} in both "
+            f"{train} and {test}, such as {shared[0]}. Remove them from one of the lists."
         )
 
 

@@ -22,6 +22,7 @@ from incognita.benchmarks.splits.saod_sets import (
     build_inaturalist,
     build_objects365,
     build_svhn,
+    save_sets,
 )
 from incognita.benchmarks.splits.write import (
     BENCHMARK,
@@ -34,7 +35,6 @@ from incognita.benchmarks.splits.write import (
     save_manifest,
 )
 from incognita.formats.coco_annotations import load_tables, read_category_names
-from incognita.formats.coco_records import save_annotations
 
 UseCase = Literal["gen", "av"]
 UNKNOWN_SETS = ("svhn", "inaturalist", "objects365")
@@ -231,20 +231,7 @@ def save_saod(build: SaodBuild, out: Path, *, version: str) -> None:
         out: The folder, made where it is not there.
         version: Of this package, for the manifest.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    for name in _ALL_SETS:
-        if (built := build.by_name.get(name)) is None:
-            (out / f"{name}.json").unlink(missing_ok=True)
-            continue
-        annotations = built.annotations
-        objects = (annotations.objects.get(image_id, ()) for image_id in annotations.images)
-        save_annotations(
-            out / f"{name}.json",
-            list(annotations.images.values()),
-            objects,
-            annotations.categories,
-            passed_on=annotations.passed_on,
-        )
+    save_sets(build.sets, out, names=_ALL_SETS)
     save_manifest([facts_of_saod(build)], out, version=version)
     save_benchmark([], out, _header(build, out))
 

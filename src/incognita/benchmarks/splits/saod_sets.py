@@ -38,7 +38,7 @@ from incognita.formats.coco_annotations import (
     read_image_ids,
     refusal,
 )
-from incognita.formats.coco_records import Annotations, ImageId, Record
+from incognita.formats.coco_records import Annotations, ImageId, Record, save_annotations
 from incognita.formats.images import opened_image
 from incognita.formats.toml_files import check_table, load_toml
 from incognita.shapes import Bool, Float, Int
@@ -208,6 +208,26 @@ class BuiltSet:
         records = chain.from_iterable(self.annotations.objects.values())
         found = Counter(record["category_id"] for record in records)
         return {name: found[number] for number, name in self.annotations.category_names.items()}
+
+
+def save_sets(sets: Sequence[BuiltSet], out: Path, *, names: Iterable[str]) -> None:
+    """Save each set as name.json; files of other names, which an earlier build had, are deleted.
+
+    Args:
+        sets: With names among `names`.
+        out: The folder, made where it is not there.
+        names: All that such a build may have.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    by_name = {built.name: built.annotations for built in sets}
+    for name in names:
+        path = out / f"{name}.json"
+        if (given := by_name.get(name)) is None:
+            path.unlink(missing_ok=True)
+            continue
+        objects = (given.objects.get(image_id, ()) for image_id in given.images)
+        images = list(given.images.values())
+        save_annotations(path, images, objects, given.categories, passed_on=given.passed_on)
 
 
 @dataclass(frozen=True)

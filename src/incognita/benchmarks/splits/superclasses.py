@@ -30,10 +30,14 @@ from incognita.benchmarks.splits.write import InputFile
 from incognita.errors import InvalidDataError, MissingDataError, count, unknown_name
 from incognita.formats.coco_records import Annotations, ImageId, Record
 from incognita.formats.openimages import (
+    CLASS_NAMES,
+    PUBLISHED,
+    SIZES,
     BoxColumns,
     Hierarchy,
     Size,
     box_in_pixels,
+    find_file,
     load_box_columns,
     load_class_names,
     load_hierarchy,
@@ -45,10 +49,7 @@ from incognita.shapes import Bool, Float, Int
 
 RULES = Path(__file__).parents[1] / "definitions" / "splits" / "tables" / "openimages-street.toml"
 PARTS = ("train", "validation", "test")
-SIZES = "sizes.csv"
-_CLASS_NAMES = tuple(f"{start}class-descriptions-boxable.csv" for start in ("", "oidv7-", "oidv6-"))
 _HIERARCHIES = ("bbox_labels_600_hierarchy.json", "oidv6-bbox_labels_600_hierarchy.json")
-_PUBLISHED = "https://storage.googleapis.com/openimages/web/download.html"
 _LEFT_BITS = 24  # of a left edge where boxes are sorted
 Names = list[str]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -163,7 +164,8 @@ class ClassTree:
         if name in self._index:
             return name
         if name not in self._label_of:
-            raise unknown_name("class of OpenImages", name, [*self.names, *self.rules.superclasses])
+            others = [own for own in self.rules.superclasses if own != name]
+            raise unknown_name("class of OpenImages", name, [*self.names, *others])
         return self._label_of[name]
 
     @cached_property
@@ -173,6 +175,16 @@ class ClassTree:
     @cached_property
     def _label_of(self) -> dict[str, str]:
         return dict(zip(self.names, self.labels, strict=True))
+
+    def pairs_below(self, above: Sequence[str], below: Sequence[str]) -> dict[str, list[str]]:
+        """Return which of some classes are below which of others, by the name above."""
+        labels = {name: self.label_of(name) for name in below}
+        found = {name: self.hierarchy.below(self.label_of(name)) for name in above}
+        pairs = {
+            name: [other for other, label in labels.items() if label in inside]
+            for name, inside in found.items()
+        }
+        return {name: others for name, others in pairs.items() if others}
 
     @cached_property
     def is_ignored(self) -> Bool[np.ndarray, "labels"]:
@@ -494,19 +506,10 @@ class OpenImagesFiles(NamedTuple):
         boxes = list(found.values())
         if not boxes:
             raise MissingDataError(
-                f"There is no train-annotations-bbox.csv in {folder}; get it from {_PUBLISHED} and "
+                f"There is no train-annotations-bbox.csv in {folder}; get it from {PUBLISHED} and "
                 f"put it there."
             )
-        return cls(folder, boxes, _find(folder, _CLASS_NAMES), _find(folder, _HIERARCHIES))
-
-
-def _find(folder: Path, names: Sequence[str]) -> Path:
-    for name in names:
-        if (path := folder / name).is_file():
-            return path
-    raise MissingDataError(
-        f"There is no {names[0]} in {folder}; get it from {_PUBLISHED} and put it there."
-    )
+        return cls(folder, boxes, find_file(folder, CLASS_NAMES), find_file(folder, _HIERARCHIES))
 
 
 def build_openimages(
@@ -732,17 +735,27 @@ def _build_of(
     }
     return OpenSetBuild(
         rules.name, rules.version, rules.title, rules.paper, known, sets, tallies, parameters,
-        ignored=split.names("ignored"), problems=problems, notes=_notes(split),
+        ignored=split.names("ignored"), problems=problems, notes=_notes(split, tree),
         remarks=rules.remarks,
     )  # fmt: skip
 
 
-def _notes(split: SuperclassSplit) -> list[str]:
-    """Return what is odd about super-classes."""
+def _notes(split: SuperclassSplit, tree: ClassTree) -> list[str]:
+    """Return what is odd about super-classes, and unknown classes that include known ones."""
     roles: dict[str, set[str]] = {}
     for row in split.classes:
         roles.setdefault(row.superclass, set()).add(row.role)
     without = [name for name, held in roles.items() if "unknown" in held and "known" not in held]
-    if not without:
-        return []
-    return [f"no class is known of {', '.join(without)}; their objects are unknown"]
+    notes = []
+    if without:
+        notes.append(f"no class is known of {', '.join(without)}; their objects are unknown")
+    known, unknown = split.names("known"), split.names("unknown")
+    for role, other, above, below in (
+        ("unknown", "known", unknown, known),
+        ("known", "unknown", known, unknown),
+    ):
+        if pairs := tree.pairs_below(above, below):
+            what = count(len(pairs), f"{role} class includes", f"{role} classes include")
+            shown = ", ".join(f"{name} ({', '.join(names)})" for name, names in pairs.items())
+            notes.append(f"{what} {other} ones: {shown}")
+    return notes

@@ -209,13 +209,17 @@ def _mixed_column(
 ) -> Column:
     title = f"{_title(metric)} {get_metric(metric).direction.arrow}"
     images = Split(name, split, setting)
-    cells = [_shown(metric, value_of(result, metric, images)) for result in results]
+    cells = [_shown(result, metric, images) for result in results]
     return Column(title, cells, f"{setting}\n{split}" if setting else split)
 
 
-def _shown(metric: str, value: float) -> str:
-    is_count = get_metric(metric).is_count and not math.isnan(value)
-    return f"{value:.0f}" if is_count else _percent(value)
+def _shown(result: MethodResult, metric: str, split: str) -> str:
+    """Format a number, with the number of images behind it if they are few."""
+    if math.isnan(value_of(result, metric, split)):
+        return "-"
+    found = result.get(metric, split)
+    value = f"{found.value:.0f}" if get_metric(metric).is_count else _percent(found.value)
+    return value + found.few
 
 
 def correlation_table(correlations: Correlations, *, width: int = 156) -> Group:
