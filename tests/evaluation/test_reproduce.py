@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import incognita
 from incognita.cli.app import app
 from incognita.errors import InvalidDataError
-from incognita.evaluation.reproduce import Outcome, reproduce
+from incognita.evaluation.reproduce import Sameness, reproduce
 
 NET = """
 import torch
@@ -60,7 +60,7 @@ def test_a_result_gives_the_same_numbers_again(made, method):
 
 def test_all_methods_of_a_run_are_reproduced_with_tuned_ones(made, tmp_path):
     report = reproduce(made / "images", out=tmp_path / "again")
-    assert [r.outcome for r in report.reproductions] == [Outcome.EQUAL] * len(report.reproductions)
+    assert [r.outcome for r in report.reproductions] == [Sameness.EQUAL] * len(report.reproductions)
     assert "knn(k=7) (tuned)" in {r.method for r in report.reproductions}
     assert not any(r.changed for r in report.reproductions)
     again = result_of(tmp_path / "again", "msp")
@@ -138,5 +138,5 @@ def test_a_method_made_in_python_is_not_guessed(tmp_path):
         out=tmp_path / "results",
     )  # fmt: skip
     (found,) = reproduce(result_of(tmp_path, "knn")).reproductions
-    assert found.outcome is Outcome.NOT_RUN
+    assert found.outcome is Sameness.NOT_RUN
     assert "made in Python" in found.reasons[0]

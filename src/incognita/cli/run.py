@@ -394,10 +394,17 @@ def show_command(
     Example: incognita show runs --methods "gen, knn(k=10)"
 
     The newest run is printed where a folder holds several. New methods are scored from its stored
-    outputs and added to it. Exit codes are those of the run.
+    outputs and added to it. A self-aware run is the folder with its report.json. Exit codes are
+    those of the run.
     """
-    from incognita.evaluation.finished_runs import find_runs, load_run
+    from incognita.evaluation.finished_runs import find_runs, find_self_aware, has_runs, load_run
 
+    reports = find_self_aware(run)
+    if reports and not has_runs(run):
+        _show_self_aware(reports, methods, as_json=as_json)
+        return
+    for report in reports[:N_OTHERS]:
+        sys.stderr.write(f"a self-aware run: {report}\n")
     newest, *others = find_runs(run)
     for other in others[:N_OTHERS]:
         note(f"another run: {other}")
@@ -406,6 +413,26 @@ def show_command(
     if methods is not None:
         _rescore(newest, methods, store)
     finish(load_run(newest), newest.parents[3], as_json=as_json, wide=wide)
+
+
+def _show_self_aware(reports: list[Path], methods: str | None, *, as_json: bool) -> None:
+    """Print the newest report of a self-aware detector as its run did."""
+    from incognita.errors import InvalidDataError
+    from incognita.files import load_json
+    from incognita.results.export import as_json_text
+    from incognita.results.self_aware import SelfAwareReport
+
+    if methods is not None:
+        raise InvalidDataError("Expected no --methods: a self-aware run ranks none. Leave it out.")
+    newest, *others = reports
+    for other in others[:N_OTHERS]:
+        sys.stderr.write(f"another run: {other}\n")
+    report = SelfAwareReport.from_json(load_json(newest))
+    sys.stdout.write(as_json_text(report) if as_json else str(report))
+    if not as_json:
+        sys.stdout.write(f"Rules, report, study and pictures: {newest.parent.resolve()}\n")
+    if not report.is_complete:
+        raise typer.Exit(IN_PART)
 
 
 def _rescore(run: Path, methods: str, store: Path | None) -> None:

@@ -574,8 +574,7 @@ def _box_values(
     from incognita.evaluation.rescore import recompute_values
 
     try:
-        title = str(side.result.title)
-        found = recompute_values(side.run, side.record, title, store=store, **bootstrap)
+        found = recompute_values(side.run, side.record, side.result, store=store, **bootstrap)
     except IncognitaError as error:
         alone = {
             (r.metric, r.convention, Split.parse(r.split)): np.array([r.value])

@@ -29,7 +29,7 @@ TOLERANCE = 1e-9  # of a number, absolute: what the order of additions may chang
 N_NAMED = 3  # numbers that are named
 
 
-class Outcome(StrEnum):
+class Sameness(StrEnum):
     """Whether a result could be run again, and whether its numbers are the same."""
 
     EQUAL = "equal"
@@ -52,7 +52,7 @@ class Reproduction(NamedTuple):
 
     file: str
     method: str
-    outcome: Outcome
+    outcome: Sameness
     numbers: int = 0
     largest: float = math.nan
     reasons: tuple[str, ...] = ()
@@ -68,19 +68,19 @@ class ReproductionReport(Report):
     evaluation: Evaluation | None = None
 
     def __repr__(self) -> str:
-        counts = {o: sum(r.outcome is o for r in self.reproductions) for o in Outcome}
+        counts = {o: sum(r.outcome is o for r in self.reproductions) for o in Sameness}
         shown = ", ".join(f"{n} {outcome}" for outcome, n in counts.items() if n)
         return f"{shown} (tolerance {self.tolerance:g})"
 
     @property
     def differs(self) -> bool:
         """Whether a number is not the same."""
-        return any(r.outcome is Outcome.DIFFERS for r in self.reproductions)
+        return any(r.outcome is Sameness.DIFFERS for r in self.reproductions)
 
     @property
     def is_complete(self) -> bool:
         """Whether every result was run again."""
-        return all(r.outcome is not Outcome.NOT_RUN for r in self.reproductions)
+        return all(r.outcome is not Sameness.NOT_RUN for r in self.reproductions)
 
     def as_json(self) -> dict[str, Any]:
         """Return everything for a JSON file."""
@@ -258,7 +258,7 @@ def _not_run(stored: _Stored, reason: str) -> Reproduction:
     result = stored.result
     n_numbers = len(result.results)
     return Reproduction(
-        str(stored.file), str(result.title), Outcome.NOT_RUN, n_numbers, reasons=(reason,)
+        str(stored.file), str(result.title), Sameness.NOT_RUN, n_numbers, reasons=(reason,)
     )
 
 
@@ -271,7 +271,7 @@ def _compared(stored: _Stored, evaluation: Evaluation, tolerance: float) -> Repr
     shown = problems[:N_NAMED]
     if len(problems) > N_NAMED:
         shown.append(f"and {count(len(problems) - N_NAMED, 'more number', 'more numbers')}")
-    outcome = Outcome.DIFFERS if problems else Outcome.EQUAL
+    outcome = Sameness.DIFFERS if problems else Sameness.EQUAL
     changed = [
         f"{name}: {str(was)[:60]}, now {str(is_now)[:60]}"
         for name, (was, is_now) in differences(before, now)["identity"].items()

@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from incognita.errors import UnknownNameError
+from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.metrics.catalog import get_metric
 from incognita.results.export import WIDTH, Report, save_text
 from incognita.results.result import Result, Split
@@ -87,6 +87,21 @@ class SelfAwareReport(Report):
             "notes": list(self.notes),
             "inputs": dict(self.inputs),
         }
+
+    @classmethod
+    def from_json(cls, record: Any) -> "SelfAwareReport":
+        """Read the file of a report back; raise for anything else."""
+        try:
+            return cls(
+                tuple(map(Result.from_json, record["results"])),
+                tuple(record["notes"]),
+                record["inputs"],
+                tuple(map(Result.from_json, record["before"])),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidDataError(
+                f"Expected the report of a self-aware detector ({error}). Name its report.json."
+            ) from error
 
     def records(self) -> list[dict[str, Any]]:
         """Return one record per metric and set of images."""
