@@ -310,7 +310,7 @@ def test_scores_that_were_changed_with_their_hash_are_found(runs, kind):
     done = run("verify", runs / kind)
     assert done.exit_code == 1
     words = " ".join(done.stdout.split())
-    expected = "(paper) of near" if kind == "images" else f"unknown_score of {scores.name}"
+    expected = "is stored as" if kind == "images" else f"unknown_score of {scores.name}"
     assert expected in words
 
 
