@@ -83,6 +83,8 @@ SINGLE_IMPORTER = {
     "incognita.models.from_torchvision.families",
     "incognita.models.from_transformers.detectors",
     "incognita.report.page",
+    "incognita.report.detector_objects",
+    "incognita.results.outcomes",
     "incognita.semantics.class_names",
     "incognita.semantics.similarity",
 }

@@ -1,5 +1,6 @@
 """Pictures of a detector before and after it is made self-aware, and the charts of a study."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -95,7 +96,30 @@ def test_a_sheet_without_images_is_a_note(tmp_path) -> None:
     assert notes == [
         f"{name}.png was not drawn: no image is of this kind" for name in ("corrupted", "failures")
     ]
-    assert {path.name for path in tmp_path.iterdir()} == {"rejected.png", "calibrated.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "rejected.png", "calibrated.png", "rejected-00.webp", "calibrated-00.webp", "pictures.json",
+    }  # fmt: skip
+
+
+def test_pages_get_a_small_picture_of_each_image(tmp_path) -> None:
+    known, unknown = seen([0.1, 0.9, 0.3, 0.7]), seen([0.8, 0.2, np.inf], prefix="u")
+    draw_self_aware(known, {}, {"svhn": unknown}, "title", tmp_path)
+    rows = json.loads((tmp_path / "pictures.json").read_text())
+    assert [(row["kind"], row["set"], row["image"], row["uncertainty"]) for row in rows] == [
+        ("rejected", "svhn", "u0", 0.8), ("rejected", "svhn", "u2", None),
+        ("calibrated", "known", "i0", 0.1), ("calibrated", "known", "i2", 0.3),
+        ("failures", "svhn", "u1", 0.2), ("failures", "known", "i1", 0.9),
+        ("failures", "known", "i3", 0.7),
+    ]  # fmt: skip
+    assert [row["boxes after"] for row in rows] == [0, 0, 1, 1, 1, 0, 0]
+    for row in rows:
+        with Image.open(tmp_path / row["file"]) as picture:
+            assert picture.size == (404, 200)
+            left, right = np.asarray(picture)[:, :200], np.asarray(picture)[:, 204:]
+        # the box after is drawn where the image is accepted; rejected images are faded
+        assert (np.abs(left.astype(int) - BEFORE).sum(axis=2) < 60).any()
+        assert (np.abs(right.astype(int) - KEPT).sum(axis=2) < 60).any() == row["accepted"]
+        assert (right.min() > 100) == (not row["accepted"])
 
 
 def test_images_that_cannot_be_read_are_a_note(tmp_path) -> None:

@@ -134,6 +134,10 @@ def test_boxes_are_right_wrong_duplicate_or_background(seed):
     rows = outcomes_of(scene).boxes()
     found = {int(place): rows["outcome"][k] for k, place in enumerate(rows["unknown_score"])}
     assert found == expected
+    for row in rows.filter(polars.col("outcome") == BoxOutcome.DUPLICATE).iter_rows(named=True):
+        box = scene.detections[int(row["unknown_score"])]
+        assert row["on_class"] in {t.label for t in scene.truths if overlaps(box, t)}
+    assert rows.filter(polars.col("outcome") == BoxOutcome.BACKGROUND)["on_class"].is_null().all()
 
 
 def test_shares_move_with_the_confidence_threshold():

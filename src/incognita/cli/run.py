@@ -418,7 +418,6 @@ def show_command(
 def _show_self_aware(reports: list[Path], methods: str | None, *, as_json: bool) -> None:
     """Print the newest report of a self-aware detector as its run did."""
     from incognita.errors import InvalidDataError
-    from incognita.files import load_json
     from incognita.results.export import as_json_text
     from incognita.results.self_aware import SelfAwareReport
 
@@ -427,7 +426,7 @@ def _show_self_aware(reports: list[Path], methods: str | None, *, as_json: bool)
     newest, *others = reports
     for other in others[:N_OTHERS]:
         sys.stderr.write(f"another run: {other}\n")
-    report = SelfAwareReport.from_json(load_json(newest))
+    report = SelfAwareReport.load(newest)
     sys.stdout.write(as_json_text(report) if as_json else str(report))
     if not as_json:
         sys.stdout.write(f"Rules, report, study and pictures: {newest.parent.resolve()}\n")

@@ -358,6 +358,7 @@ class Evaluator:
             scores=measurements.scores,
             boxes=measurements.boxes,
             objects=measurements.objects,
+            images={name: dataset for _, name, dataset in test_sets(plan.benchmark)},
             skipped=plan.selected.skipped,
             failed=scored.failed,
             failed_images=plan.failed_images(records.values()),

@@ -3,6 +3,7 @@
 The charts of a study of self-aware detection are drawn here, too.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, groupby, islice, zip_longest
@@ -20,7 +21,8 @@ from incognita.decisions.self_aware import SelfAwareOutput
 from incognita.errors import InvalidDataError
 from incognita.evaluation.detector_metrics import ThresholdedScores
 from incognita.files import replacing
-from incognita.results.score_tables import DetectedSet
+from incognita.results.export import save_text
+from incognita.results.score_tables import DetectedSet, as_utf8
 from incognita.results.self_aware import SelfAwareStudy
 from incognita.results.store import plain_name
 
@@ -126,34 +128,61 @@ def _with_boxes(
     pixels: np.ndarray, seen: DetectedSet, thresholded: ThresholdedScores, image: int
 ) -> Image.Image:
     """Draw one image on a square tile with room for the labels of boxes."""
-    tile, scale = _tile(pixels)
-    draw = ImageDraw.Draw(tile)
     objects = slice(*seen.truth.offsets[image : image + 2])
-    for xyxy in seen.truth.xyxy[objects][seen.truth.is_unknown[objects]]:
-        _dashed(draw, (xyxy * scale).tolist())
+    unknown = seen.truth.xyxy[objects][seen.truth.is_unknown[objects]]
     boxes = slice(*seen.kept.offsets[image : image + 2])
     is_unknown = thresholded.tau.is_unknown(thresholded.scores[seen.name][boxes])
     names = [seen.kept.classes.names[k] for k in seen.kept.class_ids[boxes]]
-    for xyxy, called, name in zip(seen.kept.xyxy[boxes], is_unknown, names, strict=True):
-        color, text = (CALLED_UNKNOWN, "unknown") if called else (NAMED, name)
-        _labelled(draw, (xyxy * scale).tolist(), color, text)
+    found = zip(seen.kept.xyxy[boxes].tolist(), is_unknown, names, strict=True)
+    return draw_boxes(
+        pixels,
+        [
+            *(DrawnBox(tuple(xyxy), None) for xyxy in unknown.tolist()),
+            *(
+                DrawnBox(tuple(xyxy), *((CALLED_UNKNOWN, "unknown") if called else (NAMED, name)))
+                for xyxy, called, name in found
+            ),
+        ],
+    )
+
+
+class DrawnBox(NamedTuple):
+    """A box on a picture: its corners in pixels, its color (None: dashed, the truth), its label."""
+
+    xyxy: tuple[float, ...]
+    color: Color | None
+    text: str = ""
+
+
+def draw_boxes(
+    pixels: np.ndarray, boxes: Iterable[DrawnBox], *, side: int = SIDE, is_square: bool = True
+) -> Image.Image:
+    """Draw boxes on an image whose longer side has so many pixels, or on a square tile of it."""
+    scale = side / max(pixels.shape[:2])
+    shape = (max(1, round(pixels.shape[1] * scale)), max(1, round(pixels.shape[0] * scale)))
+    tile = Image.fromarray(pixels).convert("RGB").resize(shape, Image.Resampling.LANCZOS)
+    if is_square:
+        paper = Image.new("RGB", (side, side), PAPER)
+        paper.paste(tile)
+        tile = paper
+    draw = ImageDraw.Draw(tile)
+    for box in boxes:
+        corners = [scale * value for value in box.xyxy]
+        if box.color is None:
+            _dashed(draw, corners)
+        else:
+            _labelled(draw, corners, box.color, box.text)
     return tile
 
 
-def _tile(pixels: np.ndarray) -> tuple[Image.Image, float]:
-    """Return an image on a square tile, and the scale of it."""
-    scale = SIDE / max(pixels.shape[:2])
-    shape = (max(1, round(pixels.shape[1] * scale)), max(1, round(pixels.shape[0] * scale)))
-    tile = Image.new("RGB", (SIDE, SIDE), PAPER)
-    tile.paste(Image.fromarray(pixels).resize(shape, Image.Resampling.LANCZOS))
-    return tile, scale
-
-
 def _labelled(draw: ImageDraw.ImageDraw, corners: Sequence[float], color: Color, text: str) -> None:
-    text = _in_one_line(draw, text, SIDE - 5)
-    width = draw.textlength(text) + 4
-    x, y = max(0.0, min(corners[0], SIDE - 1 - width)), max(0.0, corners[1] - 11)
     draw.rectangle(tuple(corners), outline=color, width=2)
+    if not text:
+        return
+    side = min(SIDE, draw.im.size[0])
+    text = _in_one_line(draw, text, side - 5)
+    width = draw.textlength(text) + 4
+    x, y = max(0.0, min(corners[0], side - 1 - width)), max(0.0, corners[1] - 11)
     draw.rectangle((x, y, x + width, y + 11), fill=color)
     draw.text((x + 2, y), text, (255, 255, 255))
 
@@ -184,6 +213,9 @@ def _dashed(draw: ImageDraw.ImageDraw, corners: Sequence[float]) -> None:
 # --- self-aware detection: pairs of pictures, before and after ----------------------------------
 
 MAX_BOXES = 30  # of one picture, the most confident ones
+N_NAMED_BOXES = 4  # of a small picture, the most confident ones
+N_PAIRS, PAIR_SIDE = 24, 200  # small pictures of one kind, for a page
+PAIRS = "pictures.json"  # lists the small pictures of a folder
 AWARE_LEGEND = (
     ("left: boxes of the detector", BEFORE),
     ("right: kept boxes, calibrated", KEPT),
@@ -211,6 +243,8 @@ def draw_self_aware(
 ) -> list[str]:
     """Save the sheets rejected, calibrated, corrupted and failures; return notes on those left out.
 
+    Beside them, a small picture of each image before and after, for a page, and a list of these.
+
     - rejected: unknown images, those that were nearly accepted first
     - calibrated: accepted known images with boxes
     - corrupted: the same images in every shifted set that has them
@@ -236,7 +270,7 @@ def draw_self_aware(
             ]
         ),
     }
-    notes = []
+    notes, saved = [], []
     for name, images in sheets.items():
         shown = iter(images)
         if (first := next(shown, None)) is None:
@@ -244,13 +278,17 @@ def draw_self_aware(
             notes.append(f"{name}.png was not drawn: no image is of this kind")
             continue
         try:
-            tiles = _pairs(chain([first], shown))
+            pairs = list(islice(_readable(chain([first], shown)), N_PAIRS))
+            tiles = chain.from_iterable(_tiles_of(pair) for pair in pairs)
             _save(_sheet(tiles, f"{title} · {name}", AWARE_LEGEND), folder / name)
+            saved += [_save_pair(pair, name, k, folder) for k, pair in enumerate(pairs)]
         except MemoryError:
             raise
         except Exception as error:  # a failed picture must not cost the numbers
             why = " ".join(str(error).split()) or type(error).__name__
             notes.append(f"{name}.png was not drawn: {why[:200]}")
+    if saved:
+        save_text(folder / PAIRS, json.dumps(saved, indent=1) + "\n")
     return notes
 
 
@@ -283,14 +321,63 @@ def _in_every_set(known: BeforeAfter, shifted: Mapping[str, BeforeAfter]) -> Ite
                 yield name, shifted[name], place_of[image]
 
 
-def _pairs(images: Iterable[_Shown]) -> Iterator[Image.Image]:
-    """Draw image after image twice, before and after, skipping those that cannot be read."""
+class _Pair(NamedTuple):
+    """An image that could be read: its set, its place there, and its pixels."""
+
+    name: str
+    part: BeforeAfter
+    k: int
+    pixels: np.ndarray
+
+
+def _readable(images: Iterable[_Shown]) -> Iterator[_Pair]:
+    """Load image after image, skipping those that cannot be read."""
     for name, part, k in images:
         place_of = {str(image): place for place, image in enumerate(part.dataset.image_ids)}
         pixels = _load(part.dataset, place_of.get(str(part.before.image_ids[k])))
         if pixels is not None:
-            yield _boxes_of(pixels, part.before, k, BEFORE, name)
-            yield _decided(pixels, part.after, k)
+            yield _Pair(name, part, k, pixels)
+
+
+def _tiles_of(pair: _Pair) -> Iterator[Image.Image]:
+    """Draw an image twice, before and after."""
+    yield _boxes_of(pair.pixels, pair.part.before, pair.k, BEFORE, pair.name)
+    yield _decided(pair.pixels, pair.part.after, pair.k)
+
+
+def _save_pair(pair: _Pair, kind: str, place: int, folder: Path) -> dict[str, Any]:
+    """Save both pictures of an image as one small file, and return what a page says about it."""
+    after, k = pair.part.after, pair.k
+    accepted = bool(after.accepted[k])
+    faded = pair.pixels if accepted else (pair.pixels // 3 + 160).astype(np.uint8)
+    left = draw_boxes(pair.pixels, _few_boxes(pair.part.before, k, BEFORE), side=PAIR_SIDE)
+    right = draw_boxes(faded, _few_boxes(after.detections, k, KEPT), side=PAIR_SIDE)
+    both = Image.new("RGB", (2 * PAIR_SIDE + 4, PAIR_SIDE), PAPER)
+    both.paste(left)
+    both.paste(right, (PAIR_SIDE + 4, 0))
+    file = f"{kind}-{place:02d}.webp"
+    with replacing(folder / file) as unfinished:
+        both.save(unfinished, format="WEBP", quality=55)
+    uncertainty = float(after.image_uncertainty[k])
+    return {
+        "kind": kind,
+        "file": file,
+        "set": pair.name,
+        "image": as_utf8(str(pair.part.before.image_ids[k])),
+        "accepted": accepted,
+        "uncertainty": uncertainty if np.isfinite(uncertainty) else None,
+        "boxes before": int(np.diff(pair.part.before.offsets)[k]),
+        "boxes after": int(np.diff(after.detections.offsets)[k]),
+    }
+
+
+def _few_boxes(detections: Detections, k: int, color: Color) -> list[DrawnBox]:
+    """Return the most confident boxes of an image; only the first few have a name."""
+    rows = np.arange(*detections.offsets[k : k + 2])
+    most = rows[np.argsort(-detections.confidence[rows], kind="stable")][:MAX_BOXES]
+    boxes = [_named_box(detections, int(row), color) for row in most]
+    bare = [box._replace(text="") for box in boxes[N_NAMED_BOXES:]]
+    return [*reversed(bare), *reversed(boxes[:N_NAMED_BOXES])]
 
 
 def _decided(pixels: np.ndarray, after: SelfAwareOutput, k: int) -> Image.Image:
@@ -304,17 +391,19 @@ def _decided(pixels: np.ndarray, after: SelfAwareOutput, k: int) -> Image.Image:
 def _boxes_of(
     pixels: np.ndarray, detections: Detections, k: int, color: Color, caption: str
 ) -> Image.Image:
-    tile, scale = _tile(pixels)
-    draw = ImageDraw.Draw(tile)
     rows = np.arange(*detections.offsets[k : k + 2])
     most = rows[np.argsort(-detections.confidence[rows], kind="stable")][:MAX_BOXES]
-    for row in most[::-1]:  # the most confident on top
-        name = detections.classes.names[detections.class_ids[row]]
-        text = f"{name} {detections.confidence[row]:.2f}"
-        _labelled(draw, (detections.xyxy[row] * scale).tolist(), color, text)
+    tile = draw_boxes(pixels, (_named_box(detections, int(row), color) for row in most[::-1]))
+    draw = ImageDraw.Draw(tile)
     draw.rectangle((0, SIDE - 13, SIDE, SIDE), fill=color)
     draw.text((3, SIDE - 12), _in_one_line(draw, caption, SIDE - 6), (255, 255, 255))
     return tile
+
+
+def _named_box(detections: Detections, row: int, color: Color) -> DrawnBox:
+    name = detections.classes.names[detections.class_ids[row]]
+    text = f"{name} {detections.confidence[row]:.2f}"
+    return DrawnBox(tuple(detections.xyxy[row].tolist()), color, text)
 
 
 # --- charts of a study --------------------------------------------------------------------------

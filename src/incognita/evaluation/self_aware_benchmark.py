@@ -283,7 +283,12 @@ def _save(
     run.study.save_folder(folder / "study")
     draw_charts(run.study, folder / "study")
     notes = _draw(run.fitted, images, benchmark, folder / "pictures")
-    report = replace(run.report, notes=(*run.report.notes, *notes))
+    report = replace(
+        run.report,
+        notes=(*run.report.notes, *notes),
+        study=run.study,
+        pictures=folder / "pictures",
+    )
     report.save(folder / "report.json")
     return run._replace(report=report, folder=folder)
 

@@ -355,7 +355,7 @@ def _verify_self_aware(path: Path) -> Verification:
     """Compute the numbers of a self-aware detector again that follow from other numbers."""
     title = "(self-aware)"
     try:
-        report = SelfAwareReport.from_json(load_json(path))
+        report = SelfAwareReport.load(path)
     except IncognitaError as error:
         return Verification(str(path), title, Status.WRONG, (str(error),))
     if not path.with_name("rules.json").is_file():

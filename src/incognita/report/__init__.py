@@ -20,7 +20,11 @@ from incognita.results.export import Report, save_text
 __all__ = ["BUILDERS", "frame_of", "html_of", "page_of", "save_html"]
 
 # The module with the function `build_page`, by the kind of report; see `kind_of`.
-BUILDERS: dict[str, str] = {}
+BUILDERS: dict[str, str] = {
+    "Evaluation box": "incognita.report.detector",
+    "SelfAwareReport": "incognita.report.self_aware",
+    "SelfAwareStudy": "incognita.report.self_aware",
+}
 N_RECORDS = 2000  # rows of a table of all numbers
 
 

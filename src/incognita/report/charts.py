@@ -106,6 +106,8 @@ def theme() -> dict[str, Any]:
     return {
         "aria": False,  # the figure as a whole has a description
         "background": None,
+        # labels are wider in the fonts of a browser than where they were measured
+        "padding": {"left": 16, "right": 12, "top": 5, "bottom": 5},
         "font": "sans-serif",
         "view": {"stroke": None, "continuousWidth": WIDTH, "continuousHeight": HEIGHT},
         "axis": text

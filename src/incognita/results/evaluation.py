@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from incognita.containers.dataset import Dataset
 from incognita.errors import count, unknown_name
 from incognita.metrics.measure import Difference, mean_of_values, paired_difference
 from incognita.results.analysis import (
@@ -51,6 +52,7 @@ class Evaluation(Report):
         boxes: For a detector, the table of every scored box, by title.
         objects: For a detector, the table of every annotated object; None where an earlier version
             stored the run.
+        images: The data sets behind the numbers, by name, where the run was made in this process.
         skipped: Methods that cannot run here, and why.
         failed: Methods that failed, and why.
         failed_images: Images that could not be used: set, id, reason.
@@ -68,6 +70,7 @@ class Evaluation(Report):
     scores: Mapping[str, Scores] = field(default_factory=dict)
     boxes: Mapping[str, "polars.DataFrame"] = field(default_factory=dict)
     objects: "polars.DataFrame | None" = None
+    images: Mapping[str, Dataset] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
     failed_images: tuple[tuple[str, str, str], ...] = ()

@@ -136,7 +136,7 @@ class Outcomes:
         return rows.filter(polars.Series(self.is_counted))
 
     def boxes(self) -> polars.DataFrame:
-        """Return all boxes with a column `outcome`, and the class of the object each is on."""
+        """Return all boxes with their outcome, and in `on_class` the class they are on."""
         outcomes, names = [], []
         for outcome, place in self._of_boxes():
             outcomes.append(str(outcome))
@@ -183,7 +183,8 @@ class Outcomes:
         table = match(self.detections, self.truth, convention=PAPER, class_wise=False)
         is_hit, is_ignored = table.is_true_positive(), table.is_ignored()
         is_unknown = self.truth.is_unknown
-        overlaps = np.bincount(self.pairs[0], minlength=len(self.detections)) > 0
+        under = np.full(len(self.detections), -1)
+        under[self.pairs[0][::-1]] = self.truth.class_ids[self.pairs[1][::-1]]
         for k in range(len(self.detections)):
             if is_hit[k] and not is_ignored[k]:
                 place = int(table.truth_index[k])
@@ -191,8 +192,10 @@ class Outcomes:
                 yield self._of_hit(k, of_object, is_unknown=bool(is_unknown[place])), of_object
             elif is_ignored[k]:
                 yield BoxOutcome.IGNORED, None
+            elif under[k] >= 0:
+                yield BoxOutcome.DUPLICATE, int(under[k])
             else:
-                yield BoxOutcome.DUPLICATE if overlaps[k] else BoxOutcome.BACKGROUND, None
+                yield BoxOutcome.BACKGROUND, None
 
     def _of_hit(self, box: int, of_object: int, *, is_unknown: bool) -> BoxOutcome:
         if self.is_called[box]:

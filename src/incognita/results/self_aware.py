@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from incognita.errors import InvalidDataError, UnknownNameError
+from incognita.files import load_json
 from incognita.metrics.catalog import get_metric
 from incognita.results.export import WIDTH, Report, save_text
 from incognita.results.result import Result, Split
@@ -45,12 +46,16 @@ class SelfAwareReport(Report):
         notes: What was left out or looks wrong.
         inputs: What it was computed from: files, hashes, options.
         before: The same of the detector as it is, where that was measured.
+        study: The tables that show why it is as good as it is, where they were measured.
+        pictures: The folder with pictures, where they were drawn.
     """
 
     results: tuple[Result, ...]
     notes: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     before: tuple[Result, ...] = ()
+    study: "SelfAwareStudy | None" = None
+    pictures: Path | None = None
 
     def __repr__(self) -> str:
         return f"SelfAwareReport({self._awareness()}, {len(self.results)} results)"
@@ -60,6 +65,36 @@ class SelfAwareReport(Report):
         now, before = (_by_place(results).get(daq) for results in (self.results, self.before))
         shown = "no DAQ" if now is None else f"DAQ {_percent(now)}"
         return shown if before is None else f"{shown}, {_percent(before)} before"
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "SelfAwareReport":
+        """Load report.json of a run, with the study and the pictures beside it if they are there.
+
+        Args:
+            path: The file, or the folder it is in.
+        """
+        file = Path(path) / "report.json" if Path(path).is_dir() else Path(path)
+        record = load_json(file)
+        study, pictures = file.parent / "study" / "study.json", file.parent / "pictures"
+        try:
+            results, before = (
+                tuple(map(Result.from_json, record[name])) for name in ("results", "before")
+            )
+            notes, inputs = tuple(map(str, record["notes"])), dict(record["inputs"])
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, InvalidDataError):
+                raise
+            raise InvalidDataError(
+                f"Expected the report of a self-aware detector in {file}: {error}."
+            ) from error
+        return cls(
+            results,
+            notes,
+            inputs,
+            before,
+            SelfAwareStudy.load(study) if study.is_file() else None,
+            pictures if pictures.is_dir() else None,
+        )
 
     @property
     def is_complete(self) -> bool:
@@ -88,21 +123,6 @@ class SelfAwareReport(Report):
             "inputs": dict(self.inputs),
         }
 
-    @classmethod
-    def from_json(cls, record: Any) -> "SelfAwareReport":
-        """Read the file of a report back; raise for anything else."""
-        try:
-            return cls(
-                tuple(map(Result.from_json, record["results"])),
-                tuple(record["notes"]),
-                record["inputs"],
-                tuple(map(Result.from_json, record["before"])),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InvalidDataError(
-                f"Expected the report of a self-aware detector ({error}). Name its report.json."
-            ) from error
-
     def records(self) -> list[dict[str, Any]]:
         """Return one record per metric and set of images."""
         return [result.as_row() for result in self.results]
@@ -118,7 +138,7 @@ class SelfAwareReport(Report):
 
     def summary(self) -> str:
         """Return DAQ and the parts of it, one per line, and the notes."""
-        lines = [f"{_title(result)}  {_percent(result)} %" for result in self._main()]
+        lines = [f"{_title(result)}  {_percent(result)} %" for result in self.main_results()]
         return "\n".join([self.headline(), *lines, *(f"note: {note}" for note in self.notes)])
 
     def table(self, *, width: int = WIDTH) -> "RenderableType":
@@ -132,9 +152,9 @@ class SelfAwareReport(Report):
         table.add_column("metric", no_wrap=True)
         for name in (["before"] if self.before else []) + ["%", "95 %"]:
             table.add_column(name, justify="right", no_wrap=True)
-        rest = [result for result in self.results if result not in self._main()]
+        rest = [result for result in self.results if result not in self.main_results()]
         last = None
-        for result in [*self._main(), *rest]:
+        for result in [*self.main_results(), *rest]:
             if last is not None and result.split.group != last:  # type: ignore[attr-defined]
                 table.add_section()
             last = result.split.group  # type: ignore[attr-defined]
@@ -153,7 +173,8 @@ class SelfAwareReport(Report):
             cells.append("" if earlier is None else _percent(earlier))
         return [*cells, _percent(result), _bounds(result)]
 
-    def _main(self) -> list[Result]:
+    def main_results(self) -> list[Result]:
+        """Return DAQ and the parts of it, in the order of the table."""
         found = _by_place(self.results)
         return [found[row] for row in _ROWS if row in found]
 
@@ -228,6 +249,19 @@ class SelfAwareStudy(Report):
     def __repr__(self) -> str:
         n_rows = sum(len(table.rows) for table in self.tables)
         return f"SelfAwareStudy({len(self.tables)} tables, {n_rows} rows)"
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "SelfAwareStudy":
+        """Load study.json of a folder that `save_folder` wrote."""
+        record = load_json(Path(path))
+        try:
+            tables = tuple(
+                StudyTable(name, table["title"], tuple(table["keys"]), tuple(table["rows"]))
+                for name, table in record["tables"].items()
+            )
+            return cls(tables, tuple(map(str, record["notes"])), dict(record["inputs"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidDataError(f"Expected the tables of a study in {path}: {error}.") from error
 
     def get(self, name: str) -> StudyTable:
         """Return one table."""
