@@ -350,7 +350,10 @@ def test_changed_outputs_of_a_detector_are_found(runs):
 @pytest.fixture(scope="module")
 def aware(tmp_path_factory):
     out = tmp_path_factory.mktemp("aware")
-    line = ["run", "terra/self-aware", "--limit", "12", "--resamples", "10", "--out", str(out)]
+    line = [
+        "run", "terra/self-aware", "--limit", "12", "--resamples", "10", "--out", str(out),
+        "--training", "plain", "--training-seed", "3", "--disclose", "outlier-data=none",
+    ]  # fmt: skip
     done = CliRunner().invoke(app, line)
     assert done.exit_code == 0, done.output
     return out, done.stdout
@@ -367,6 +370,15 @@ def test_a_self_aware_run_is_shown_as_it_was(aware):
     assert json.loads(shown.stdout) == json.loads(report.read_text())
     refused = CliRunner().invoke(app, ["show", str(out), "--methods", "msp"])
     assert isinstance(refused.exception, IncognitaError)
+
+
+def test_a_self_aware_run_discloses_what_its_rules_were_chosen_on(aware):
+    (path,) = aware[0].rglob("report.json")
+    inputs = json.loads(path.read_text())["inputs"]
+    assert (inputs["training"], inputs["training_seed"]) == ("plain", 3)
+    assert inputs["disclosure"]["outlier data"] == "none"
+    assert inputs["disclosure"]["external supervision"] == "not stated"
+    assert "known validation images (calibrator" in inputs["disclosure"]["calibration data"]
 
 
 def test_of_a_self_aware_run_what_follows_from_other_numbers_is_verified(aware, tmp_path):

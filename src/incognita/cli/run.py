@@ -222,7 +222,13 @@ def run_command(
     from incognita.benchmarks.definition_files import find_definition
     from incognita.evaluation.evaluate import evaluate
     from incognita.extraction.settings import Settings
+    from incognita.results.disclosure import parse_statements
 
+    stated: dict[str, Any] = {
+        "training": training,
+        "training_seed": training_seed,
+        "disclosure": parse_statements(disclose or ()),
+    }
     shared: dict[str, Any] = {
         "weights": weights,
         "data": data,
@@ -241,12 +247,9 @@ def run_command(
     definition = find_definition(benchmark, allow_outside=allow_outside).definition
     if definition.protocol == "self-aware":
         _refuse_methods(methods != "all", preprocess, embed, search, unknown_threshold)
-        _refuse_training(training, training_seed, disclose)
-        shared |= {"name": name}
+        shared |= {"name": name} | stated
         _run_self_aware(model or None, benchmark, out, log, as_json=as_json, options=shared)
         return
-    from incognita.results.disclosure import parse_statements
-
     # what a network or a method prints must not end up in the JSON
     progress = progress_on_stderr(resumes=True, log=log)
     with redirect_stdout(sys.stderr), progress as (on_step, on_progress):
@@ -258,9 +261,6 @@ def run_command(
             embed=embed,
             search=search,
             name=name,
-            training=training,
-            training_seed=training_seed,
-            disclosure=parse_statements(disclose or ()),
             out=out / "results",
             on_progress=on_progress,
             on_step=on_step,
@@ -278,16 +278,6 @@ def _refuse_methods(*given: object) -> None:
         raise InvalidDataError(
             "Expected no --methods, --preprocess, --embed, --search or --unknown-threshold: this "
             "benchmark makes a detector self-aware and ranks no methods. Leave them out."
-        )
-
-
-def _refuse_training(*given: object) -> None:
-    from incognita.errors import InvalidDataError
-
-    if any(value is not None for value in given):
-        raise InvalidDataError(
-            "Expected no --training, --training-seed or --disclose: the report of a self-aware "
-            "detector does not hold them yet. Leave them out."
         )
 
 

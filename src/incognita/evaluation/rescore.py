@@ -32,6 +32,7 @@ from incognita.extraction.stored_sets import (
     load_images,
     load_model_record,
 )
+from incognita.files import load_json
 from incognita.formats.recorded_outputs import Arrays, load_arrays
 from incognita.methods.method import Method
 from incognita.methods.parse import parse_method
@@ -112,10 +113,21 @@ def rescore(
     selected = _for_detector(task, selected)
     options = Options.from_identity(facts)
     results = ResultStore(path.parents[2])
-    plan = EvaluationPlan(stored.benchmark, selected, options, log, results, facts.get("name"))
+    stated, request = _stated_before(path, record)
+    plan = EvaluationPlan(
+        stored.benchmark, selected, options, log, results, facts.get("name"), stated, request
+    )
     evaluation = Evaluator(plan, task).run(on_step)
     scoring = record["scoring"], stored.heads
     return load_run(save_run(results, evaluation, scoring=scoring, **record["bootstrap"]))
+
+
+def _stated_before(
+    run: Path, record: Mapping[str, Any]
+) -> tuple[Mapping[str, str], Mapping[str, Any]]:
+    """Return what users of the run have disclosed and asked for, from one of its results."""
+    first = MethodResult.from_json(load_json(run.parent / next(iter(record["files"].values()))))
+    return first.provenance.get("stated", {}), first.provenance.get("request", {})
 
 
 def _for_detector(
