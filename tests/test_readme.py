@@ -28,7 +28,9 @@ from incognita.benchmarks.splits.superclasses import load_superclass_rules
 from incognita.cli.app import app
 from incognita.evaluation.certify import certify
 from incognita.formats.class_roles import load_class_map
+from incognita.methods import METHODS
 from incognita.metrics.catalog import METRICS
+from incognita.registry import find_plug_ins
 from incognita.semantics import map_classes
 
 ROOT = Path(__file__).parents[1]
@@ -237,6 +239,14 @@ def test_the_python_of_the_page_on_audits_runs(folder):
     assert (names["houseplant"].relation, names["houseplant"].known) == ("synonym", "pottedplant")
 
 
+def test_the_python_of_the_page_on_other_libraries_runs(folder):
+    pytest.importorskip("supervision", exc_type=ImportError)
+    names = run_page("docs/friends.md")
+    assert float(names["ranks"]["auroc"]) == 0.875
+    assert float(names["numbers"]["unknown_recall"]) == 1
+    assert names["same"].xyxy.tolist() == names["found"].xyxy.tolist()
+
+
 def test_the_python_of_the_page_on_guards_runs(folder):
     names = run_page("docs/guard.md")
     guard, answer = names["guard"], names["answer"]
@@ -290,10 +300,8 @@ def test_every_command_exists_with_its_options(line):
 
 def test_every_option_in_the_tables_exists():
     described = set(re.findall(r"`(--[a-z-]+)", EVERYTHING))
-    helps = [
-        help_of([command])
-        for command in ("certify", "run", "corrupt", "audit", "compare", "reproduce")
-    ]
+    plain = ("certify", "run", "corrupt", "audit", "compare", "leaderboard", "reproduce")
+    helps = [help_of([command]) for command in plain]
     helps += [help_of(["selfaware", command]) for command in ("fit", "apply", "evaluate", "study")]
     helps += [help_of(["results", command]) for command in ("ls", "verify", "export")]
     built = ("saod-gen", "facets", "splits", "voc-coco", "image-list", "openimages")
@@ -352,11 +360,27 @@ def test_every_toml_block_is_tested_below():
     known = (
         "mine/signs", 'mine/street"', "mine/street-splits", "[superclasses]", "cifar10-c",
         "severity 5", "veterinarians_office", "mine/outliers", "mine/by-meaning", "mine/kitchens",
-        "[sun397]", "REQ-7",
+        "[sun397]", "REQ-7", "incognita.methods",
     )  # fmt: skip
     assert len(blocks("toml")) == len(known)
     for word in known:
         tomllib.loads(toml_with(word))
+
+
+def test_the_entry_points_of_the_page_are_found(tmp_path, monkeypatch):
+    groups = tomllib.loads(toml_with("incognita.methods"))["project"]["entry-points"]
+    lines = [
+        line
+        for group, entries in groups.items()
+        for line in (f"[{group}]", *(f"{name} = {home}" for name, home in entries.items()))
+    ]
+    info = tmp_path / "acme_ood-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-ood\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert METHODS.plug_ins.found["far-from-mean"].home == "acme_ood.methods:FarFromMean"
+    assert find_plug_ins("incognita.benchmarks").found["acme"].home == "acme_ood.definitions"
 
 
 def test_the_benchmark_of_images_is_valid(tmp_path):

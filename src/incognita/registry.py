@@ -149,10 +149,15 @@ class Registry:
     def summary(self, name: str) -> str:
         """Return the first line of the docstring behind a name.
 
-        It is read from the source, since an import may wait for torch or fail without it.
-
         >>> Registry("number", {"half": "fractions:Fraction"}).summary("half")
         'This class implements rational numbers.'
+        """
+        return self.docstring(name).partition("\n")[0]
+
+    def docstring(self, name: str) -> str:
+        """Return the docstring behind a name, or nothing.
+
+        It is read from the source, since an import may wait for torch or fail without it.
         """
         home = self.homes.get(name) or self.plug_ins.found[name].home
         module, _, attribute = home.partition(":")
@@ -162,7 +167,7 @@ class Registry:
         body = ast.parse(Path(source.origin).read_text(encoding="utf-8")).body
         for node in body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == attribute:
-                return (ast.get_docstring(node) or "").partition("\n")[0]
+                return ast.get_docstring(node) or ""
         return ""
 
     def exports(self, **others: str) -> dict[str, list[str]]:

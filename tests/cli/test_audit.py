@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from incognita.benchmarks.splits.rules import load_rules
 from incognita.cli.app import app
+from incognita.semantics import load_synset_map
 
 
 def run(*words):
@@ -99,6 +100,18 @@ def test_nothing_compared_gives_exit_code_4(lists):
     assert outcome.exit_code == 4
     assert "nothing was compared" in outcome.output
     assert "clean" not in outcome.output
+
+
+def test_the_strongest_overlaps_are_shown_of_many(tmp_path):
+    wnids = [
+        row.wnid for row in load_synset_map("imagenet1k").classes[:40]
+    ]  # fish, birds and so on
+    (tmp_path / "known.txt").write_text("animal\ncup\n")
+    (tmp_path / "unknown.txt").write_text("\n".join([*wnids, "cup"]))
+    shown = run(tmp_path / "known.txt", tmp_path / "unknown.txt").output
+    relations = [line.split()[1] for line in shown.splitlines() if line.split()[:1] == ["cup"]]
+    assert relations == ["exact"]  # the last of the list, but not among those left out
+    assert "… 11 more: --json" in shown
 
 
 def test_what_is_said_of_head_nouns_and_distant_parts(tmp_path):

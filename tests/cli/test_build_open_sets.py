@@ -164,6 +164,17 @@ def test_splits_are_built_from_files_of_voc_yolo_and_bdd(run, tmp_path):
         assert [file["file"] for file in build["inputs"]] == ["rules.toml", annotations]
 
 
+def test_images_without_a_label_file_are_noted_in_their_split(run, tmp_path):
+    lines = {"a": "0 0.5 0.5 0.1 0.1", "b": "1 0.5 0.5 0.1 0.1", "c": None, "d": ""}
+    write_yolo(tmp_path / "yolo", lines)
+    (tmp_path / "rules.toml").write_text(
+        'name = "mine"\nversion = 1\nknown = ["cat"]\nnear = ["dog"]\nrest = "farther"\n'
+    )
+    done = run("splits", "--annotations", "yolo", "--rules", "rules.toml", "--out", "out")
+    note = "farther: 2 images without an annotated object; what they show is not known"
+    assert note in " ".join(done.output.split())
+
+
 def test_a_detector_runs_on_what_was_built(run, tmp_path):
     write_voc(tmp_path / "VOC2007", {f"00000{k}": [NAMES[k % 3]] for k in range(8)})
     write_coco(tmp_path / "instances_val2017.json", {k: ["gray"] for k in range(11, 17)})

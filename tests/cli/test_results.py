@@ -135,8 +135,8 @@ def test_a_number_that_was_added_or_left_out_is_found(runs):
 def test_verified_images_come_with_paired_replicates(runs):
     first, second = verify_results(runs / "images").verifications[:2]
     assert first.drawn.draw == second.drawn.draw
-    assert {split: len(values) for split, values in first.drawn.auroc.items()} == {
-        "near": 21, "far": 21,
+    assert {str(split): len(values) for split, values in first.drawn.auroc.items()} == {
+        "near": 21, "far": 21, "misclassified": 21,
     }  # fmt: skip
     assert first.drawn.auroc["near"][0] == first.result.get("auroc", "near").value
 

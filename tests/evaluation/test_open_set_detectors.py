@@ -13,7 +13,7 @@ from tests.extraction.tiny_detector import NAMES, GridNetwork
 from torch import nn
 
 import incognita
-from incognita.errors import UnknownNameError
+from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.evaluation.detector import OWN_LABEL, load_detector
 from incognita.evaluation.rescore import rescore
 from incognita.models.detector import KnownClasses, wrap_detector
@@ -204,6 +204,12 @@ def test_the_unknown_class_may_have_any_name(benchmark):
     assert list(loaded.class_names) == list(NAMES)
     with pytest.raises(UnknownNameError, match="No class of open-grid is called 'thing'"):
         wrap_detector(detector, unknown_class="thing")
+    for known in (NAMES, (*NAMES[::-1], "other")):
+        wrong = wrap_detector(Odd(class_names=known), unknown_class=NAMES[0])
+        with pytest.raises(
+            InvalidDataError, match=f"beside the known classes of .*, got '{NAMES[0]}'"
+        ):
+            load_detector(wrong, benchmark)
 
 
 def test_a_filter_keeps_the_unknown_class(benchmark):

@@ -155,3 +155,11 @@ def test_wrong_input_is_refused():
         paired_difference(np.zeros(2), np.zeros(3))
     with pytest.raises(InvalidDataError, match=r"level must lie between 0 and 1, but it is 95\.0"):
         interval(np.zeros(2), level=95.0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 39, 40, 41, 200, 1000])
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99])
+def test_bounds_are_those_of_numpy_bit_by_bit(n, level):
+    replicates = np.random.default_rng(n).normal(size=n)
+    expected = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
+    assert interval(replicates, level=level) == tuple(expected)

@@ -76,6 +76,12 @@ def test_pictures_stop_at_their_number_and_at_the_bytes_of_a_page():
     assert len(PictureBudget().take(range(9), lambda k: picture(9) if k % 2 else None, 9)) == 4
 
 
+def test_images_that_cannot_be_read_are_not_tried_forever():
+    tried = []
+    assert PictureBudget().take(range(10_000), tried.append, 3) == ()
+    assert len(tried) == 30
+
+
 def evaluation(**metadata):
     return Evaluation(row="box", methods={}, groups=(), metadata=metadata)
 

@@ -1,5 +1,7 @@
 """What became of objects and boxes, against loops over every pair of boxes."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars
 import pytest
@@ -7,6 +9,7 @@ from tests.oracles.matching import CONVENTIONS, is_ignored, match, overlap, reac
 from tests.oracles.openset import unknown_fates
 from tests.oracles.scenes import UNKNOWN, Scene, random_scene
 
+from incognita.metrics import open_set
 from incognita.results.outcomes import BoxOutcome, ObjectOutcome, Outcomes, shares_by_confidence
 
 HOW = CONVENTIONS["paper"]
@@ -165,6 +168,24 @@ def test_classes_of_one_name_in_two_roles_stay_apart():
     assert set(rows["outcome"]) == {ObjectOutcome.MISNAMED, ObjectOutcome.UNDETECTED}
     assert Outcomes.of(boxes, objects.with_columns(role=polars.lit("ignored")), ["known0"]
                        ).objects().is_empty()  # fmt: skip
+
+
+@pytest.mark.parametrize("most", [1, 7, 1_000_000])
+def test_pairs_of_boxes_and_objects_do_not_depend_on_the_parts(most, monkeypatch):
+    monkeypatch.setattr(open_set, "MOST_PAIRS", most)
+    scene = scene_of(2)
+    outcomes = outcomes_of(scene)
+    boxes = [int(score) for score in outcomes.box_rows["unknown_score"]]
+    images = sorted(range(scene.n_images), key=str)
+    truths = sorted(scene.truths, key=lambda truth: images.index(truth.image))
+    found = {(boxes[b], int(o)) for b, o in zip(*outcomes.pairs, strict=True)}
+    assert found == {
+        (k, j)
+        for k, detection in enumerate(scene.detections)
+        for j, truth in enumerate(truths)
+        if detection.image == truth.image
+        and reaches(HOW, overlap(HOW, detection, replace(truth, crowd=False)), 0.5)
+    }
 
 
 def test_a_run_without_boxes_or_objects_has_outcomes():

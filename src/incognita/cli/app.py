@@ -19,7 +19,9 @@ from incognita.cli.corrupt import corrupt_command
 from incognita.cli.data import data_app
 from incognita.cli.demo import demo_command
 from incognita.cli.doctor import doctor_command
+from incognita.cli.leaderboard import leaderboard_command, serve_command
 from incognita.cli.list import list_command
+from incognita.cli.report import report_command
 from incognita.cli.reproduce import reproduce_command
 from incognita.cli.results import results_app
 from incognita.cli.run import run_command, show_command
@@ -55,8 +57,11 @@ app.command("list")(list_command)
 app.command("corrupt")(corrupt_command)
 app.command("audit")(audit_command)
 app.command("confusions")(confusions_command)
+app.command("report")(report_command)
 app.command("check")(check_command)
 app.command("doctor")(doctor_command)
+app.command("leaderboard")(leaderboard_command)
+app.command("serve")(serve_command)
 app.add_typer(data_app, name="data")
 app.add_typer(build_app, name="build")
 app.add_typer(selfaware_app, name="selfaware")

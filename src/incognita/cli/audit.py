@@ -381,6 +381,8 @@ def _sets(found: "Audit") -> "Table":
 
 
 def _overlaps(found: "Audit") -> "Callable[[SetFindings], Table]":
+    from incognita.benchmarks.class_overlaps import OVERLAPS
+
     def table_of(audited: "SetFindings") -> "Table":
         table = _table(
             f"Classes of {audited.name}", ("class", "is", "of known", "because"), ("images",)
@@ -391,7 +393,8 @@ def _overlaps(found: "Audit") -> "Callable[[SetFindings], Table]":
             mine = rows.setdefault(pair.unknown, [pair])
             if pair is not mine[0] and pair.relation == mine[0].relation:
                 mine.append(pair)
-        for name, pairs in [*rows.items()][:N_ROWS]:
+        strongest = sorted(rows.items(), key=lambda row: OVERLAPS.index(row[1][0].relation))
+        for name, pairs in strongest[:N_ROWS]:
             n = audited.count_of(name)
             more = f" and {len(pairs) - N_NAMES} more" if len(pairs) > N_NAMES else ""
             names = ", ".join(pair.known for pair in pairs[:N_NAMES])

@@ -14,6 +14,7 @@ from incognita.cli._terminal import IN_PART, progress_on_stderr
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from incognita.benchmarks.splits.facets import FacetsBuild
     from incognita.benchmarks.splits.open_sets import OpenSetBuild
     from incognita.benchmarks.splits.saod import SaodBuild, SaodSources, UseCase
     from incognita.benchmarks.splits.write import BenchmarkHeader, SplitBuild
@@ -276,7 +277,7 @@ def fmiyc_command(
             builds.append(build)
         on_step(f"writing {out}")
         _save(builds, out, lambda: fmiyc_header(known.value, out, data))
-    _finish(builds, out, as_json=as_json)
+    _finish_splits(builds, out, as_json=as_json)
 
 
 @build_app.command("splits")
@@ -318,7 +319,7 @@ def splits_command(
         )
         on_step(f"writing {out}")
         _save([build], out, lambda: known_header(build, out))
-    _finish([build], out, as_json=as_json)
+    _finish_splits([build], out, as_json=as_json)
 
 
 @build_app.command("saod-gen")
@@ -504,20 +505,16 @@ def _run_open_set(
 
 def _finish_open_set(build: "OpenSetBuild", out: Path, *, as_json: bool) -> None:
     from incognita.benchmarks.splits.open_sets import facts_of_open_set
-    from incognita.results.export import stdout_console
 
-    if as_json:
-        sys.stdout.write(json.dumps([facts_of_open_set(build)], indent=1) + "\n")
-    else:
-        for table in (_tallies(build), _superclass_table(build)):
-            if table.row_count:
-                stdout_console().print(table)
-        _show_remarks("", build.problems, [*build.notes, *build.remarks])
-        is_plain = build.is_runnable
-        why = "it needs known and unknown images" if is_plain else "some images are there twice"
-        _show_next(out, "Counts, classes and choices", why)
-    if build.problems:
-        raise typer.Exit(IN_PART)
+    is_plain = build.is_runnable
+    why = "it needs known and unknown images" if is_plain else "some images are there twice"
+    _finish(
+        [facts_of_open_set(build)],
+        [_tallies(build), _superclass_table(build)],
+        [("", build.problems, [*build.notes, *build.remarks])],
+        lambda: _show_next(out, "Counts, classes and choices", why),
+        as_json=as_json,
+    )
 
 
 def _tallies(build: "OpenSetBuild") -> "Table":
@@ -579,19 +576,14 @@ def _build_saod(
 
 def _finish_saod(build: "SaodBuild", out: Path, *, as_json: bool) -> None:
     from incognita.benchmarks.splits.saod import facts_of_saod
-    from incognita.results.export import stdout_console
 
-    if as_json:
-        sys.stdout.write(json.dumps([facts_of_saod(build)], indent=1) + "\n")
-    else:
-        console = stdout_console()
-        for table in (_saod_sets(build), _saod_outcomes(build), *_saod_statistics(build)):
-            if table.row_count:
-                console.print(table)
-        _show_remarks("", build.problems, build.notes)
-        _show_next(out, "Counts and statistics")
-    if build.problems:
-        raise typer.Exit(IN_PART)
+    _finish(
+        [facts_of_saod(build)],
+        [_saod_sets(build), _saod_outcomes(build), *_saod_statistics(build)],
+        [("", build.problems, build.notes)],
+        lambda: _show_next(out, "Counts and statistics"),
+        as_json=as_json,
+    )
 
 
 def _saod_sets(build: "SaodBuild") -> "Table":
@@ -651,13 +643,45 @@ def _save(
     save_builds(builds, out, head=make_head() if has_images else None, version=__version__)
 
 
-def _finish(builds: "Sequence[SplitBuild]", out: Path, *, as_json: bool) -> None:
-    """Print what was built and exit with the code that belongs to it."""
+def _finish_splits(builds: "Sequence[SplitBuild]", out: Path, *, as_json: bool) -> None:
+    _finish(
+        [_summary(build) for build in builds],
+        [_table(builds)],
+        [(build.source, build.problems, build.notes) for build in builds],
+        lambda: _show_next(out, "Why each image is where it is"),
+        as_json=as_json,
+    )
+
+
+def _finish(
+    facts: Sequence[dict[str, Any]],
+    tables: "Sequence[Table]",
+    remarks: Sequence[tuple[str, Sequence[str], Sequence[str]]],
+    show_next: Callable[[], None],
+    *,
+    as_json: bool,
+) -> None:
+    """Print what was built and exit with the code that belongs to it.
+
+    Args:
+        facts: For JSON.
+        tables: For people; empty ones are left out.
+        remarks: Of each build its source, its problems and its notes.
+        show_next: Prints what to do with it.
+        as_json: Whether JSON is printed.
+    """
+    from incognita.results.export import stdout_console
+
     if as_json:
-        sys.stdout.write(json.dumps([_summary(build) for build in builds], indent=1) + "\n")
+        sys.stdout.write(json.dumps(facts, indent=1) + "\n")
     else:
-        _show(builds, out)
-    if any(build.problems for build in builds):
+        for table in tables:
+            if table.row_count:
+                stdout_console().print(table)
+        for source, problems, notes in remarks:
+            _show_remarks(source, problems, notes)
+        show_next()
+    if any(problems for _, problems, _ in remarks):
         raise typer.Exit(IN_PART)
 
 
@@ -668,15 +692,6 @@ def _summary(build: "SplitBuild") -> dict[str, Any]:
     return {
         key: metadata[key] for key in ("source", "rules", "splits", "removed", "problems", "notes")
     }
-
-
-def _show(builds: "Sequence[SplitBuild]", out: Path) -> None:
-    from incognita.results.export import stdout_console
-
-    stdout_console().print(_table(builds))
-    for build in builds:
-        _show_remarks(build.source, build.problems, build.notes)
-    _show_next(out, "Why each image is where it is")
 
 
 def _show_remarks(source: str, problems: Sequence[str], notes: Sequence[str]) -> None:
@@ -810,6 +825,7 @@ def facets_command(
         build_facets,
         save_facets,
     )
+    from incognita.results.export import stdout_console
 
     settings = FacetsSettings(variant, distance, senses, levels, limit, seed)  # type: ignore[arg-type]
     folders = FacetsFolders(data, places, places_list, imagenet, imagenet_val, sun, svhn)
@@ -820,23 +836,17 @@ def facets_command(
     if as_json:
         sys.stdout.write((out / "manifest.json").read_text(encoding="utf-8"))
     else:
-        _print_table(f"FACETS, {settings.title}", build.comparison())
+        stdout_console().print(_facets_table(build))
         _show_remarks("", build.problems, ())
         sys.stdout.write(f"incognita run {out / 'benchmark.toml'} --data {data} --model …\n")
     if build.problems:
         raise typer.Exit(IN_PART)
 
 
-def _print_table(title: str, rows: "Sequence[dict[str, Any]]") -> None:
-    from rich import box
-    from rich.table import Table
-
-    from incognita.results.export import stdout_console
-
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", title=title, title_justify="left")
-    for name in rows[0]:
-        table.add_column(name, justify="left" if name == "set" else "right")
+def _facets_table(build: "FacetsBuild") -> "Table":
+    rows = build.comparison()
+    table = _new_table(("set",), [name for name in rows[0] if name != "set"])
+    table.title, table.title_justify = f"FACETS, {build.settings.title}", "left"
     for row in rows:
-        cells = (f"{v:,}" if isinstance(v, int) else v or "" for v in row.values())
-        table.add_row(*cells)
-    stdout_console().print(table)
+        table.add_row(*(f"{v:,}" if isinstance(v, int) else v or "" for v in row.values()))
+    return table

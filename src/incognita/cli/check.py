@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from incognita.cli._completion import complete_method
 from incognita.cli._terminal import CRITERION_FAILED, IN_PART, progress_on_stderr
 from incognita.errors import InvalidDataError, count, printable
 from incognita.registry import need
@@ -19,6 +20,7 @@ Given = Annotated[
     typer.Argument(
         metavar="METHOD",
         help="FILE.py for all methods in it, FILE.py:Class(k=3), or the name of a method.",
+        autocompletion=complete_method,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from incognita.cli._completion import complete_benchmark
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -19,7 +21,12 @@ data_app = typer.Typer(
     no_args_is_help=True,
 )
 BenchmarkName = Annotated[
-    str, typer.Argument(metavar="BENCHMARK", help="A name, or the path of a TOML file.")
+    str,
+    typer.Argument(
+        metavar="BENCHMARK",
+        help="A name, or the path of a TOML file.",
+        autocompletion=complete_benchmark,
+    ),
 ]
 AllowOutside = Annotated[
     bool,

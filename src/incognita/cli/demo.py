@@ -22,6 +22,8 @@ def demo_command(
 
     First on a classifier of images, then on a detector of objects in scenes, which is made
     self-aware at the end.
+
+    Example: incognita demo --out demo --limit 200
     """
     certify_street(out / "certificate.json")
     rank_on_terra(out, limit)

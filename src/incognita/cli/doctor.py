@@ -55,6 +55,12 @@ EXTRAS = {
     "calibrators": Extra(
         {"sklearn": "scikit-learn"}, "selfaware fit cannot use isotonic, temperature or platt."
     ),
+    "torchmetrics": Extra(
+        {"torchmetrics": "torchmetrics"}, "No incognita.integrations.torchmetrics for training."
+    ),
+    "lightning": Extra({"lightning": "lightning"}, "No incognita.integrations.lightning."),
+    "supervision": Extra({"supervision": "supervision"}, "No Detections.to_supervision."),
+    "fiftyone": Extra({"fiftyone": "fiftyone"}, "No FiftyOne to look at saved boxes."),
     "pandas": Extra({"pandas": "pandas"}, "No to_pandas(); to_dataframe() returns polars."),
     "onnx": Extra(
         {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"},

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from incognita.cli._completion import complete_benchmark, complete_methods
 from incognita.cli._log import LogFile, log_report
 from incognita.cli._options_file import OptionsFile
 from incognita.cli._terminal import IN_PART, note, progress_on_stderr
@@ -23,11 +24,16 @@ class Precision(StrEnum):
     """The floating-point type the network runs in."""
 
     float32 = "float32"
+    tf32 = "tf32"
     bfloat16 = "bfloat16"
 
 
 BenchmarkName = Annotated[
-    str, typer.Argument(help="A benchmark such as terra/standard, or a TOML file.")
+    str,
+    typer.Argument(
+        help="A benchmark such as terra/standard, or a TOML file.",
+        autocompletion=complete_benchmark,
+    ),
 ]
 Models = Annotated[
     list[str] | None,
@@ -47,7 +53,11 @@ Preprocess = Annotated[
     ),
 ]
 Methods = Annotated[
-    str, typer.Option(help='all, or names: "msp, react+knn, knn(k=10), file.py:Class(k=3)".')
+    str,
+    typer.Option(
+        help='all, or names: "msp, react+knn, knn(k=10), file.py:Class(k=3)".',
+        autocompletion=complete_methods,
+    ),
 ]
 Data = Annotated[Path | None, typer.Option(help="Folder with the images of the benchmark.")]
 AllowOutside = Annotated[
@@ -146,11 +156,20 @@ UnknownThreshold = Annotated[
 InPrecision = Annotated[
     Precision,
     typer.Option(
-        help="bfloat16 changes scores slightly; faster on GPUs and CPUs with bfloat16 units."
+        help="bfloat16, and tf32 on NVIDIA's GPUs, change scores slightly and are faster."
     ),
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")]
-Workers = Annotated[int, typer.Option(min=1, help="Local processes that run the network.")]
+Device = Annotated[
+    str, typer.Option(help="cpu, cuda (every GPU), cuda:1, …; several, separated by commas.")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Processes that read images, none of which runs the network; by default up to 16 "
+        "with a GPU, and threads without one.",
+    ),
+]
 Out = Annotated[
     Path, typer.Option(help="Folder for results; stored results are not computed again.")
 ]
@@ -165,7 +184,10 @@ FinishedRun = Annotated[
 ]
 NewMethods = Annotated[
     str | None,
-    typer.Option(help='Also score these methods from the stored outputs: "gen, knn(k=10)".'),
+    typer.Option(
+        help='Also score these methods from the stored outputs: "gen, knn(k=10)".',
+        autocompletion=complete_methods,
+    ),
 ]
 N_OTHERS = 5  # other runs that are named
 AsJson = Annotated[
@@ -197,7 +219,7 @@ def run_command(
     batch_size: BatchSize = None,
     precision: InPrecision = Precision.float32,
     device: Device = "cpu",
-    workers: Workers = 1,
+    workers: Workers = None,
     out: Out = Path("runs"),
     store: Store = None,
     name: Name = None,

@@ -214,9 +214,11 @@ def apply_command(
         refuse_overwriting(written, rules, arrays, truth, detections, sidecar)
     _refuse_one_file(out, decisions)
     fitted = load_self_aware(rules)
-    annotated = load_truth(truth, known=names_in(known) or fitted.known_names)
-    found = _load_boxes(detections, annotated, sidecar)
-    output = fitted.apply(found)
+    with progress_on_stderr(first="reading") as (on_step, _):
+        annotated = load_truth(truth, known=names_in(known) or fitted.known_names)
+        found = _load_boxes(detections, annotated, sidecar)
+        on_step("deciding")
+        output = fitted.apply(found)
     bare = _without_columns(output.detections)
     save_detections(bare, out, categories=annotated.categories)
     if decisions is not None:

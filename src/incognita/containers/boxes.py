@@ -254,6 +254,54 @@ class Detections(_FlatBoxes):
         offsets = np.zeros(len(image_ids) + 1, dtype=np.int64)
         return cls(image_ids, offsets, none.reshape(0, 4), none, none.astype(np.int32), classes)
 
+    @classmethod
+    def from_supervision(
+        cls,
+        images: Any,
+        *,
+        classes: Classes | Sequence[str] | None = None,
+        image_ids: Sequence[Any] | np.ndarray | None = None,
+    ) -> "Detections":
+        """Convert detections of supervision: boxes, confidences and classes, not masks or tracks.
+
+        Args:
+            images: One `supervision.Detections` per image, also of images without a box; or one.
+            classes: The classes, by default those that `data["class_name"]` names, in the order of
+                `class_id`. Where boxes have names, they count; else `class_id` is a position here.
+            image_ids: One id per image; by default they are numbered from 0.
+        """
+        from incognita.containers.exchange import from_supervision
+
+        return from_supervision(images, classes, image_ids)
+
+    def to_supervision(self) -> list[Any]:
+        """Convert to one `supervision.Detections` per image, in the order of `image_ids`.
+
+        Boxes, confidences, class ids and class names; logits and features stay behind.
+        """
+        from incognita.containers.exchange import to_supervision
+
+        return to_supervision(self)
+
+    @classmethod
+    def from_fiftyone(
+        cls,
+        dataset: Any,
+        field: str = "predictions",
+        *,
+        classes: Classes | Sequence[str] | None = None,
+    ) -> "Detections":
+        """Convert a field of a FiftyOne dataset or view; the image ids are those of the samples.
+
+        Args:
+            dataset: With the sizes of the images: call `dataset.compute_metadata()` first.
+            field: A field of the type Detections, with confidences.
+            classes: The classes, by default those of the labels, in alphabetical order.
+        """
+        from incognita.containers.exchange import from_fiftyone
+
+        return from_fiftyone(dataset, field, classes)
+
     def for_images(self, image_ids: np.ndarray) -> "Detections":
         """Return the same boxes for another list of images, in its order.
 
@@ -334,6 +382,19 @@ class BoxTruth(_FlatBoxes):
         """Return the truth of images without any object."""
         offsets = np.zeros(len(image_ids) + 1, dtype=np.int64)
         return cls(image_ids, offsets, np.zeros((0, 4)), np.zeros(0, np.int32), classes)
+
+    @classmethod
+    def from_fiftyone(
+        cls,
+        dataset: Any,
+        field: str = "ground_truth",
+        *,
+        classes: Classes | Sequence[str] | None = None,
+    ) -> "BoxTruth":
+        """Convert a field of a FiftyOne dataset or view; see `Detections.from_fiftyone`."""
+        from incognita.containers.exchange import truth_from_fiftyone
+
+        return truth_from_fiftyone(dataset, field, classes)
 
     def for_images(self, image_ids: np.ndarray) -> "BoxTruth":
         """Return the truth of these images alone, in this order; all must be annotated."""

@@ -148,8 +148,11 @@ def _accuracy(parts: Sequence[ScoredSet], weights: Mapping[str, np.ndarray]) -> 
 
 def as_results(measured: Measured, sets: Sequence[ScoredSet]) -> Iterator[Result]:
     """Convert values with their replicates to records."""
+    splits = dict.fromkeys(split for _, split in measured)
+    supports = {split: _support(split, sets) for split in splits}
+    units = {split: _units(split, sets) for split in splits}
     for (metric, split), values in measured.items():
-        value = MetricValue(values, _support(split, sets), units=_units(split, sets))
+        value = MetricValue(values, supports[split], units=units[split])
         yield Result.from_value(metric, "paper", split=split, value=value)
 
 

@@ -29,6 +29,7 @@ from incognita.containers import (
     Needs,
     Role,
 )
+from incognita.containers.classes import plain
 from incognita.decisions.confidence_thresholds import FixedConfidence
 from incognita.decisions.thresholds import (
     ConfidencePolicy,
@@ -145,12 +146,17 @@ def _wrapped(
 def _with_benchmark_classes(detector: Detector, benchmark: Benchmark) -> Detector:
     """Select the known classes, in the order and the spelling of the benchmark."""
     ours = benchmark.classes
+    unknown = find_unknown_class(detector, ours)
+    if unknown is not None and plain(unknown) in map(plain, ours):
+        raise InvalidDataError(
+            f"Expected an unknown_class beside the known classes of {benchmark.name}, got "
+            f"{unknown!r}. Name the class that {detector.name} has for all other objects."
+        )
     if list(detector.class_names) == list(ours):
         return detector
     if is_unnamed(detector.class_names) and len(detector.class_names) == len(ours):
         note = f"{detector.name} names no classes: they are taken in the order of the benchmark"
         return select_classes(detector, ours, range(len(ours)), note=note)
-    unknown = find_unknown_class(detector, ours)
     if unknown is None:
         return match_class_names(detector, ours, benchmark.name)
     return known_classes(match_class_names(detector, (*ours, unknown), benchmark.name))

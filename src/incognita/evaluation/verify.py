@@ -51,7 +51,7 @@ class Status(StrEnum):
 
 
 class DrawnValues(NamedTuple):
-    """AUROC on whole groups, each value followed by its replicates, and what they are drawn from.
+    """AUROC on groups, not on single sets: each value followed by its bootstrap replicates.
 
     Replicates of two results are paired where `draw` is the same: a hash of images, seed and count.
     """

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from incognita.formats.coco_annotations import CocoTruth as CocoTruth
     from incognita.formats.coco_annotations import load_truth as load_truth
     from incognita.formats.coco_annotations import save_truth as save_truth
+    from incognita.formats.coco_layout import save_fiftyone as save_fiftyone
     from incognita.formats.coco_results import load_coco as load_coco
     from incognita.formats.coco_results import load_detections as load_detections
     from incognita.formats.coco_results import save_detections as save_detections
@@ -49,6 +50,7 @@ __getattr__, __dir__, __all__ = attach(
         ".class_roles": ["ClassMap", "load_class_map"],
         ".coco_annotations": ["CocoTruth", "load_truth", "save_truth"],
         ".coco_results": ["load_coco", "load_detections", "save_detections"],
+        ".coco_layout": ["save_fiftyone"],
         ".image_hashes": ["find_repeats", "hash_images"],
         ".scores": ["ScoreTable", "load_scores"],
         ".voc": ["load_voc"],

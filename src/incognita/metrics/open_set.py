@@ -86,24 +86,39 @@ def overlapping_pairs(
     """
     placed = place_boxes(detections, truth, convention)
     least = convention.least_iou(np.array([threshold]))[0]
-    first, second = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    has_both = (np.diff(detections.offsets) > 0) & (np.diff(truth.offsets) > 0)
-    for image in np.flatnonzero(has_both):
-        boxes = slice(*detections.offsets[image : image + 2])
-        objects = slice(*truth.offsets[image : image + 2])
-        pairs = np.nonzero(_pairwise_iou(placed, boxes, objects, convention.pixel) >= least)
-        first.append(pairs[0] + boxes.start)
-        second.append(pairs[1] + objects.start)
-    return np.concatenate(first), np.concatenate(second)
+    n_boxes, n_objects = np.diff(detections.offsets), np.diff(truth.offsets)
+    n_pairs = n_boxes * n_objects
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for images in np.split(np.arange(len(n_pairs)), _cuts(n_pairs, MOST_PAIRS)):
+        image = np.repeat(images, n_pairs[images])
+        first = np.cumsum(n_pairs[images]) - n_pairs[images]
+        place = np.arange(len(image)) - np.repeat(first, n_pairs[images])
+        boxes = detections.offsets[image] + place // n_objects[image]
+        objects = truth.offsets[image] + place % n_objects[image]
+        is_close = _pairwise_iou(placed, boxes, objects, convention.pixel) >= least
+        found.append((boxes[is_close], objects[is_close]))
+    return np.concatenate([b for b, _ in found]), np.concatenate([o for _, o in found])
+
+
+MOST_PAIRS = 1_000_000  # of boxes and objects that are compared at once
+
+
+def _cuts(sizes: Int[np.ndarray, "images"], most: int) -> Int[np.ndarray, "cuts"]:
+    """Return where to cut a list of images, so that the sizes of a part add up to about `most`."""
+    parts = np.cumsum(sizes) // most
+    return np.asarray(np.flatnonzero(np.diff(parts)) + 1)
 
 
 def _pairwise_iou(
-    placed: PlacedBoxes, boxes: slice, objects: slice, pixel: float
-) -> Float[np.ndarray, "boxes objects"]:
-    ours, theirs = placed.xyxy[boxes, None], placed.truth_xyxy[None, objects]
-    sides = np.minimum(ours[..., 2:], theirs[..., 2:]) - np.maximum(ours[..., :2], theirs[..., :2])
-    shared = np.maximum(sides + pixel, 0).prod(axis=2)
-    areas = placed.sizes[boxes].prod(axis=1)[:, None] + placed.truth_sizes[objects].prod(axis=1)
+    placed: PlacedBoxes,
+    boxes: Int[np.ndarray, "pairs"],
+    objects: Int[np.ndarray, "pairs"],
+    pixel: float,
+) -> Float[np.ndarray, "pairs"]:
+    ours, theirs = placed.xyxy[boxes], placed.truth_xyxy[objects]
+    sides = np.minimum(ours[:, 2:], theirs[:, 2:]) - np.maximum(ours[:, :2], theirs[:, :2])
+    shared = np.maximum(sides + pixel, 0).prod(axis=1)
+    areas = placed.sizes[boxes].prod(axis=1) + placed.truth_sizes[objects].prod(axis=1)
     union = areas - shared
     return np.asarray(np.divide(shared, union, out=np.zeros(shared.shape), where=union > 0))
 

@@ -18,7 +18,7 @@ from incognita.report.cells import number_cell as cell_of
 from incognita.report.charts import PALETTE, Chart, frame_of, group_color
 from incognita.report.detector_objects import object_sections
 from incognita.report.page import Cell, Page, PageColumn, PageTable, Section
-from incognita.results.analysis import BOTH_FAMILIES, metric_correlations
+from incognita.results.analysis import BOTH_FAMILIES, RANKING, metric_correlations
 from incognita.results.evaluation import Evaluation, boxes_in_words
 from incognita.results.method_result import MethodResult
 from incognita.results.result import ALL_BOXES, Result, Split
@@ -189,6 +189,8 @@ def _facts(runs: Runs) -> tuple[tuple[str, str], ...]:
 
 
 def _tau_in_words(result: MethodResult) -> str:
+    if result.method == OWN_LABEL:
+        return "by the detector itself"
     tau = result.thresholds.get("tau", {})
     policy, chosen = tau.get("policy", "?"), tau.get("chosen on", "?")
     return f"score above tau ({policy}, {chosen})"
@@ -257,7 +259,8 @@ def _group_numbers(runs: Runs) -> Iterator[_Number]:
     for group in runs.groups:
         for metric, convention, is_shown in _OF_GROUP:
             split = Split(group)
-            if any(row.get(metric, split, convention) is not None for row in runs.rows):
+            is_measured = any(row.get(metric, split, convention) is not None for row in runs.rows)
+            if is_measured or metric in RANKING:
                 label = f"{group} {_title(metric)}"
                 column = metric_column(
                     f"{group} {metric}",
@@ -486,7 +489,7 @@ def recall_and_error(runs: Runs) -> Section | None:
             values = (runs.name_of(row), str(split), 100 * recall.value, error.value)
             for name, value in zip(columns, values, strict=True):
                 columns[name].append(value)
-    if len(columns["method"]) < _FEWEST:
+    if len(set(columns["method"])) < _FEWEST:
         return None
     data = frame_of(columns)
     names = tuple(dict.fromkeys(data["images"].to_list()))
@@ -508,7 +511,7 @@ def recall_and_error(runs: Runs) -> Section | None:
                 description="U-Recall against A-OSE of each method, by group of images.",
                 definition=f"R_U: {get_metric('unknown_recall').meaning}; A-OSE: "
                 f"{get_metric('open_set_error').meaning}",
-                convention="paper: by objects",
+                convention="paper: by objects; of a group, the mean over its sets",
             ),
         ),
         anchor="recall-error",
@@ -536,7 +539,7 @@ def _recall_error(data: polars.DataFrame, names: tuple[str, ...]) -> Any:
         .mark_point(opacity=0.85)
         .encode(
             x=altair.X("recall:Q", title="U-Recall (R_U), %"),
-            y=altair.Y("error:Q", title="A-OSE, objects", scale=altair.Scale(zero=True)),
+            y=altair.Y("error:Q", title="A-OSE, objects per set", scale=altair.Scale(zero=True)),
             color=altair.Color("images:N", title=None, scale=colors),
             shape=altair.Shape("images:N", title=None, scale=altair.Scale(domain=list(names))),
         )
@@ -550,7 +553,7 @@ def correlations(runs: Runs) -> Section | None:
     if np.isnan(found.values).all():
         return None
     titles = [_title(metric) for metric in found.metrics]
-    data = frame_of(
+    everything = frame_of(
         {
             "first": [a for a in titles for _ in titles],
             "second": titles * len(titles),
@@ -558,9 +561,11 @@ def correlations(runs: Runs) -> Section | None:
             "pairs": found.n_pairs.ravel().tolist(),
         }
     )
+    data = everything.drop_nulls()  # a metric without values is not in the figure
+    titles = [title for title in titles if title in data["first"].to_list()]
     n = int(found.n_pairs.max())
     across = found.values[:2, 2:]
-    finding = "Ranking metrics and open-set metrics cannot be compared here"
+    finding = "Open-set metrics among each other; AUROC and FPR have no values here"
     if not np.isnan(across).all():
         weakest, strongest = np.nanmin(np.abs(across)), np.nanmax(np.abs(across))
         finding = (
@@ -665,7 +670,8 @@ def interval_dots(data: polars.DataFrame, name: str, title: str) -> Any:
 
 def cost(runs: Runs) -> Section | None:
     """Show the processor time and the passes of each method."""
-    rows = sorted(runs.rows, key=lambda row: row.result.cost.microseconds_per_sample)
+    scored = [row for row in runs.rows if row.result.method != OWN_LABEL]
+    rows = sorted(scored, key=lambda row: row.result.cost.microseconds_per_sample)
     costs = [row.result.cost for row in rows]
     data = frame_of(
         {
@@ -685,7 +691,9 @@ def cost(runs: Runs) -> Section | None:
         row.title for row in rows if row.result.cost.backwards or row.result.cost.forwards > 1
     ]
     extra = f"{', '.join(passes)} need further passes" if passes else "none needs a further pass"
-    finding = f"Scoring a box takes {least[1]:.3g} µs with {least[0]}, {most[1]:.3g} with {most[0]}"
+    finding = f"Scoring a box takes {least[1]:.3g} µs with {least[0]}"
+    if timed.height > 1:
+        finding += f", {most[1]:.3g} with {most[0]}"
     return Section(
         question="What does each method cost?",
         sentence=f"This comes on top of the network itself; {extra} of the network.",
@@ -732,8 +740,12 @@ def thresholds(runs: Runs) -> Section:
     names = [str(name) for name in best.identity.get("classes", [])]
     left_out = list(chosen.get("without threshold", []))
     tau = best.thresholds.get("tau", {})
-    policy = f"{tau.get('policy', '?')} on {tau.get('chosen on', '?')}"
-    parts: list[Chart | PageTable] = [_tau_table(runs)]
+    how = f"from a score tau on, chosen by {tau.get('policy', '?')} on {tau.get('chosen on', '?')}"
+    if best.method == OWN_LABEL:
+        how = "by the detector itself"
+    parts: list[Chart | PageTable] = []
+    if any(row.result.method != OWN_LABEL for row in runs.rows):
+        parts.append(_tau_table(runs))
     where = f"chosen by {chosen.get('policy', '?')} on {chosen.get('chosen on', '?')}"
     sentence = f"No box has a threshold t*, {where}."
     if values and len(set(values)) == 1:
@@ -751,7 +763,7 @@ def thresholds(runs: Runs) -> Section:
         sentence += f"{', '.join(map(str, left_out[:5]))}."
     return Section(
         question="Where are the thresholds?",
-        sentence=f"{sentence} A box is called unknown from a score tau on, chosen by {policy}.",
+        sentence=f"{sentence} A box is called unknown {how}.",
         parts=tuple(parts),
         anchor="thresholds",
     )
@@ -785,6 +797,8 @@ def _threshold_chart(names: Sequence[str], values: Sequence[float | None]) -> Ch
 def _tau_table(runs: Runs) -> PageTable:
     rows = []
     for row in runs.rows:
+        if row.result.method == OWN_LABEL:
+            continue
         tau = row.result.thresholds.get("tau", {})
         kept = tau.get("known_accepted")
         value = tau.get("value")

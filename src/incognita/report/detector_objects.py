@@ -121,7 +121,8 @@ class ObjectSections:
             return None
         stars = self.result.thresholds.get("t*", {}).get("per class", [])
         star = max((v for v in stars if v is not None), default=0.0)
-        grid = np.unique(np.append(np.linspace(0, 1, N_THRESHOLDS), star)).tolist()
+        low, high = self._range_of_confidence()
+        grid = np.unique(np.append(np.linspace(low, high, N_THRESHOLDS), star)).tolist()
         curves = shares_by_confidence(self.outcomes, grid, scored_from=star)
         is_first = polars.col("group") == self.groups[0]
         first = curves.filter(is_first & (polars.col("confidence") == star)).row(0, named=True)
@@ -148,7 +149,7 @@ class ObjectSections:
             parts=(
                 Chart(
                     title=finding,
-                    spec=_curves(data, self.groups, star),
+                    spec=_curves(data, self.groups, star, (low, high)),
                     data=data,
                     description="Shares of unknown objects against the confidence threshold.",
                     definition="Undetected: no box of this confidence overlaps the object by an "
@@ -162,6 +163,12 @@ class ObjectSections:
             ),
             anchor="confidence",
         )
+
+    def _range_of_confidence(self) -> tuple[float, float]:
+        """Return 0 to 1, or more where a detector writes other numbers."""
+        frames = (self.outcomes.box_rows, self.outcomes.object_rows)
+        values = np.concatenate([frame["confidence"].drop_nulls().to_numpy() for frame in frames])
+        return float(values.min(initial=0.0)), float(values.max(initial=1.0))
 
     # --- classes --------------------------------------------------------------------------------
 
@@ -327,7 +334,7 @@ class ObjectSections:
 
     def scores(self) -> Section | None:
         """Show how the unknown scores of boxes spread, on known images and on each group."""
-        if not self.has_scores or self.boxes.is_empty():
+        if not self.has_scores or not self.boxes["unknown_score"].is_finite().any():
             return None
         tau = self.result.thresholds.get("tau", {}).get("value")
         groups = tuple(sorted(self.boxes["group"].unique().to_list(), key=self._place_of))
@@ -439,16 +446,10 @@ class _Drawer:
     sections: ObjectSections
     images: Images
 
-    @cached_property
-    def _rows(self) -> dict[str, dict[tuple[str, str], list[dict[str, Any]]]]:
-        found: dict[str, dict[tuple[str, str], list[dict[str, Any]]]] = {}
-        outcomes = self.sections.outcomes
-        for kind, rows in (("boxes", outcomes.box_rows), ("objects", outcomes.object_rows)):
-            by_image: dict[tuple[str, str], list[dict[str, Any]]] = {}
-            for row in rows.iter_rows(named=True):
-                by_image.setdefault((row["set"], row["image_id"]), []).append(row)
-            found[kind] = by_image
-        return found
+    def _rows(self, frame: polars.DataFrame, case: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the boxes or the objects of the image of a case."""
+        same = [polars.col(name) == case[name] for name in ("set", "image_id")]
+        return frame.filter(*same).to_dicts()
 
     def picture(self, case: dict[str, Any]) -> Picture | None:
         """Draw one case, or return None where its image cannot be read."""
@@ -459,11 +460,11 @@ class _Drawer:
         corners = tuple(case[name] for name in CORNERS)
         objects = [
             DrawnBox(tuple(row[name] for name in CORNERS), None)
-            for row in self._rows["objects"].get(key, [])
+            for row in self._rows(self.sections.outcomes.object_rows, case)
         ]
         others = [
             _drawn(row)._replace(text="")
-            for row in self._rows["boxes"].get(key, [])
+            for row in self._rows(self.sections.outcomes.box_rows, case)
             if tuple(row[name] for name in CORNERS) != corners
         ]
         is_box = "is_called_unknown" in case
@@ -561,7 +562,7 @@ def _histogram(boxes: polars.DataFrame, groups: Sequence[str]) -> polars.DataFra
     Scores beyond the central 99 % are counted in the outermost bins.
     """
     scores = boxes["unknown_score"].to_numpy()
-    low, high = np.quantile(scores, [0.005, 0.995])
+    low, high = np.quantile(scores[np.isfinite(scores)], [0.005, 0.995])
     edges = np.linspace(low, high if high > low else low + 1, N_BINS + 1)
     rows: dict[str, list[Any]] = {name: [] for name in ("group", "low", "high", "share", "boxes")}
     for group in groups:
@@ -575,7 +576,9 @@ def _histogram(boxes: polars.DataFrame, groups: Sequence[str]) -> polars.DataFra
     return frame_of(rows)
 
 
-def _curves(data: polars.DataFrame, groups: tuple[str, ...], star: float) -> Any:
+def _curves(
+    data: polars.DataFrame, groups: tuple[str, ...], star: float, bounds: tuple[float, float]
+) -> Any:
     import altair
 
     kinds = ["undetected", "misnamed", "not found as unknown"]
@@ -584,7 +587,11 @@ def _curves(data: polars.DataFrame, groups: tuple[str, ...], star: float) -> Any
     kind = partial(_field, "what:N", title=None)
     base = altair.Chart(data)
     lines = base.mark_line().encode(
-        x=altair.X("confidence:Q", title="confidence threshold"),
+        x=altair.X(
+            "confidence:Q",
+            title="confidence threshold",
+            axis=altair.Axis(values=np.linspace(*bounds, 3).tolist()),
+        ),
         y=altair.Y("share:Q", title="unknown objects, %", scale=altair.Scale(domain=[0, 100])),
         color=kind(altair.Color, scale=inks),
         strokeDash=kind(altair.StrokeDash, scale=dashes),

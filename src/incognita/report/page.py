@@ -37,6 +37,7 @@ class PageColumn:
         convention: Which variant of the definition was used.
         is_number: Whether it is right aligned and sorted by value.
         is_shown: Whether it is shown before the reader chooses columns.
+        is_choice: Whether rows can be filtered by its texts, of which there are few.
     """
 
     key: str
@@ -46,6 +47,7 @@ class PageColumn:
     convention: str = ""
     is_number: bool = True
     is_shown: bool = True
+    is_choice: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,16 @@ class Cell:
         note: More about it, opened by a click: support, or why there is no number.
         is_best: Whether it is the best of its column or cannot be told apart from it.
         href: A link; only to a place on the page, a relative path or https.
+        tone: Whether it is good or bad news, such as a verdict; the text must say so, too.
     """
 
     text: str = NO_VALUE
-    value: float | None = None
+    value: int | float | None = None
     margin: str = ""
     note: str = ""
     is_best: bool = False
     href: str = ""
+    tone: Literal["good", "bad", ""] = ""
 
     def __post_init__(self) -> None:
         if self.href and not re.match(r"#|https://|(?!//)[^:]*$", self.href):

@@ -6,7 +6,7 @@ Images come from the data sets of a run made in this process, or from its benchm
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from incognita.results.score_tables import as_utf8
 SIDE = 224  # pixels of the longer side of a thumbnail
 QUALITY = 55  # of WebP
 MOST_BYTES = 1_500_000  # of all thumbnails of a page, which may have 3 MB
+MOST_TRIED = 10  # cases for each picture of a gallery
 T = TypeVar("T")
 
 
@@ -89,7 +90,11 @@ def _load_sets(metadata: Mapping[str, Any]) -> dict[str, Dataset]:
 
 
 def thumbnail(
-    pixels: np.ndarray, boxes: Sequence[DrawnBox] = (), *, window: Sequence[float] | None = None
+    pixels: np.ndarray,
+    boxes: Sequence[DrawnBox] = (),
+    *,
+    window: Sequence[float] | None = None,
+    side: int = SIDE,
 ) -> bytes:
     """Return an image, or a window of it, as a small WebP file with boxes drawn on it.
 
@@ -97,6 +102,7 @@ def thumbnail(
         pixels: The image, uint8 RGB.
         boxes: What is drawn, the most important last; a color of None is dashed.
         window: Left, top, right and bottom of the part that is shown.
+        side: Pixels of the longer side.
     """
     height, width = pixels.shape[:2]
     left, top, right, bottom = (
@@ -108,7 +114,7 @@ def thumbnail(
         for box in boxes
     ]
     stream = BytesIO()
-    picture = draw_boxes(shown, moved, side=SIDE, is_square=False)
+    picture = draw_boxes(shown, moved, side=side, is_square=False)
     picture.save(stream, "webp", quality=QUALITY, method=4)
     return stream.getvalue()
 
@@ -120,9 +126,9 @@ def window_around(
 
     Its sides are three times those of the box, and at least this share of the image.
 
-    >>> window_around((10, 10, 20, 20), 200, 100)
+    >>> window_around((10.0, 10.0, 20.0, 20.0), 200, 100)
     (0.0, 0.0, 50.0, 50.0)
-    >>> window_around((180, 40, 200, 60), 200, 100)
+    >>> window_around((180.0, 40.0, 200.0, 60.0), 200, 100)
     (140.0, 20.0, 200.0, 80.0)
     """
     longest = 3 * max(xyxy[2] - xyxy[0], xyxy[3] - xyxy[1])
@@ -156,9 +162,12 @@ class PictureBudget:
     def take(
         self, cases: Iterable[T], draw: Callable[[T], Picture | None], n_pictures: int
     ) -> tuple[Picture, ...]:
-        """Draw cases until there are enough pictures or too many bytes; None is passed over."""
+        """Draw cases until there are enough pictures or too many bytes; None is passed over.
+
+        After many images that cannot be read, the rest is not tried.
+        """
         drawn: list[Picture] = []
-        for picture in filter(None, map(draw, cases)):
+        for picture in filter(None, map(draw, islice(cases, MOST_TRIED * n_pictures))):
             self.n_bytes -= len(picture.image) * 4 // 3  # as text in the page
             if self.n_bytes < 0:
                 break

@@ -32,10 +32,42 @@
   };
 
   // undefined values are last in both directions
+  const collator = new Intl.Collator(undefined, { numeric: true });
   const compare = (a, b, isNumber, sign) => {
-    if (!isNumber) return sign * a.localeCompare(b, undefined, { numeric: true });
+    if (!isNumber) return sign * collator.compare(a, b);
     if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) - Number.isNaN(b);
     return sign * (a - b);
+  };
+
+  // A long table holds its first rows in the page; `rows` are all of them, in their order.
+  const FIRST = 100;
+  const states = new Map();
+
+  const show = (table) => {
+    const state = states.get(table);
+    const found = state.rows.filter(state.isFound);
+    table.tBodies[0].replaceChildren(...found.slice(0, state.limit));
+    const n = found.length.toLocaleString("en");
+    state.shown.textContent = found.length < state.rows.length ? `${n} of ${state.rows.length.toLocaleString("en")} rows` : "";
+    state.more.hidden = found.length <= state.limit;
+    state.more.textContent = `Show all ${n} rows`;
+  };
+
+  const follow = (table) => {
+    const rows = [...table.tBodies[0].rows];
+    const more = make("button", { type: "button", className: "tool", hidden: true });
+    const shown = make("span", { className: "shown" });
+    shown.setAttribute("role", "status");
+    for (const row of rows) row.classList.remove("more");
+    const limit = rows.length > 3 * FIRST ? FIRST : Infinity;
+    const state = { rows, limit, more, shown, isFound: () => true };
+    states.set(table, state);
+    more.addEventListener("click", () => {
+      state.limit = Infinity;
+      show(table);
+    });
+    if (rows.length > limit) show(table);
+    return state;
   };
 
   const sortBy = (table, index) => {
@@ -46,10 +78,11 @@
     const other = first === "ascending" ? "descending" : "ascending";
     const order = head.getAttribute("aria-sort") === first ? other : first;
     const sign = order === "ascending" ? 1 : -1;
-    const body = table.tBodies[0];
-    const rows = [...body.rows].map((row) => [valueOf(row.cells[index], isNumber), row]);
+    const state = states.get(table);
+    const rows = state.rows.map((row) => [valueOf(row.cells[index], isNumber), row]);
     rows.sort((a, b) => compare(a[0], b[0], isNumber, sign));
-    body.replaceChildren(...rows.map(([, row]) => row));
+    state.rows = rows.map(([, row]) => row);
+    show(table);
     for (const cell of heads) cell.setAttribute("aria-sort", cell === head ? order : "none");
   };
 
@@ -63,35 +96,54 @@
     });
   };
 
-  const filterBox = (table) => {
+  // a list of the texts of a column, where there are several
+  const choiceOf = (rows, head, index) => {
+    const texts = [...new Set(rows.map((row) => textOf(row.cells[index])))].sort(collator.compare);
+    if (texts.length < 2) return null;
+    const list = make("select", {}, make("option", { value: "", textContent: "any" }));
+    list.append(...texts.map((text) => make("option", { value: `=${text}`, textContent: text })));
+    list.dataset.column = index;
+    return make("label", { className: "choice" }, `${head.querySelector(".label").textContent} `, list);
+  };
+
+  const filters = (table, state) => {
     const box = make("input", { type: "search", placeholder: "Filter rows" });
     box.setAttribute("aria-label", "Filter rows");
-    const shown = make("span", { className: "shown" });
-    shown.setAttribute("role", "status");
-    box.addEventListener("input", () => {
+    const heads = [...table.tHead.rows[0].cells];
+    const labels = heads.map((head, index) => ("choice" in head.dataset ? choiceOf(state.rows, head, index) : null)).filter(Boolean);
+    const lists = labels.map((label) => label.querySelector("select"));
+    const apply = () => {
       const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);
-      let n = 0;
-      for (const row of table.tBodies[0].rows) {
-        const text = row.textContent.toLowerCase();
-        row.hidden = !words.every((word) => text.includes(word));
-        n += !row.hidden;
-      }
-      shown.textContent = words.length ? `${n} of ${table.tBodies[0].rows.length} rows` : "";
-    });
-    return [box, shown];
+      const chosen = lists.filter((list) => list.value);
+      state.isFound = (row) => {
+        const text = words.length ? row.textContent.toLowerCase() : "";
+        return words.every((word) => text.includes(word)) &&
+          chosen.every((list) => `=${textOf(row.cells[list.dataset.column])}` === list.value);
+      };
+      show(table);
+    };
+    for (const control of [box, ...lists]) control.addEventListener("input", apply);
+    return [box, ...labels];
   };
 
-  const showColumn = (table, index, isShown) => {
-    for (const row of table.rows) row.cells[index].hidden = !isShown;
-  };
+  // one rule hides a column, however many rows there are
+  const sheet = new CSSStyleSheet();
+  document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
+  const hidden = new Set();
+  const showColumns = () => sheet.replaceSync([...hidden].map((cells) => `${cells} { display: none; }`).join(""));
 
-  const columnChooser = (table) => {
+  const columnChooser = (part, table) => {
     const choices = make("div", { className: "choices" });
     [...table.tHead.rows[0].cells].forEach((head, index) => {
       if (index === 0) return;
+      const cells = `#${CSS.escape(part.id)} tr > :nth-child(${index + 1})`;
       const box = make("input", { type: "checkbox", checked: !("hidden" in head.dataset) });
-      box.addEventListener("change", () => showColumn(table, index, box.checked));
-      if (!box.checked) showColumn(table, index, false);
+      if (!box.checked) hidden.add(cells);
+      box.addEventListener("change", () => {
+        if (box.checked) hidden.delete(cells);
+        else hidden.add(cells);
+        showColumns();
+      });
       choices.append(make("label", {}, box, " ", head.querySelector(".label").textContent));
     });
     return make("details", {}, make("summary", {}, "Columns"), choices);
@@ -101,7 +153,7 @@
 
   const asCsv = (table) => {
     const heads = [...table.tHead.rows[0].cells].map((head) => head.querySelector(".label").textContent);
-    const rows = [...table.tBodies[0].rows].map((row) =>
+    const rows = states.get(table).rows.map((row) =>
       [...row.cells].map((cell) => cell.dataset.value ?? textOf(cell)),
     );
     return [heads, ...rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
@@ -110,15 +162,18 @@
   for (const part of document.querySelectorAll("div.table")) {
     const table = part.querySelector("table");
     const tools = make("div", { className: "tools" });
-    if (table.tBodies[0].rows.length > 5) tools.append(...filterBox(table));
-    if (table.tHead.rows[0].cells.length > 4) tools.append(columnChooser(table));
+    const state = follow(table);
+    if (state.rows.length > 5) tools.append(...filters(table, state));
+    if (table.tHead.rows[0].cells.length > 4) tools.append(columnChooser(part, table));
     const button = make("button", { type: "button", className: "tool" }, "CSV");
     button.setAttribute("aria-label", "Download this table as CSV");
     button.addEventListener("click", () => save(`${part.dataset.name}.csv`, asCsv(table), "text/csv"));
-    tools.append(button);
+    tools.append(button, state.shown);
     makeSortable(table);
     part.prepend(tools);
+    part.querySelector(".scroll").after(state.more);
   }
+  showColumns();
 
   // --- figures
 
@@ -134,7 +189,16 @@
   // --- links to a place inside something that is closed
 
   const open = () => {
-    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const name = decodeURIComponent(location.hash.slice(1));
+    for (const [table, state] of states) {
+      const place = name ? state.rows.findIndex((row) => row.id === name) : -1;
+      if (place >= state.limit || (place >= 0 && !state.isFound(state.rows[place]))) {
+        state.isFound = () => true;
+        state.limit = Infinity;
+        show(table);
+      }
+    }
+    const target = name && document.getElementById(name);
     if (!target) return;
     for (let part = target; part; part = part.parentElement) {
       if (part.tagName === "DETAILS") part.open = true;

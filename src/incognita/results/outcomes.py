@@ -4,7 +4,7 @@ An object counts as the papers have it: crowd regions, difficult objects and tho
 classes are left out. A box overlaps an object from an IoU of 0.5 on.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -105,10 +105,9 @@ class Outcomes:
         """Whether each box is called unknown."""
         return np.asarray(self.detections.classes.has_role(Role.UNKNOWN)[self.detections.class_ids])
 
-    def above(self, confidence: float) -> list[ObjectOutcome]:
+    def above(self, confidence: float) -> np.ndarray:
         """Return what becomes of each object if only boxes of this confidence are kept."""
-        is_kept = self.detections.confidence >= confidence
-        return list(self._of_objects(is_kept))
+        return self._of_objects(self.detections.confidence >= confidence)
 
     def objects(self) -> polars.DataFrame:
         """Return the objects that count, with their outcome and the box that shows it.
@@ -116,36 +115,28 @@ class Outcomes:
         Adds to the table: outcome; predicted and unknown_score of the most confident box on the
         object, of a known class where the object is misnamed; null where it is undetected.
         """
-        everything = np.ones(len(self.detections), np.bool_)
-        outcomes = np.array(list(self._of_objects(everything)), dtype=object)
+        outcomes = self._of_objects(np.ones(len(self.detections), np.bool_))
         shown = self._shown_boxes(outcomes)
-        has_box, place = shown >= 0, np.maximum(shown, 0)
-        names, scores = (self.box_rows[name].to_list() for name in ("predicted", "unknown_score"))
-        is_seen = has_box.tolist()
         rows = self.object_rows.with_columns(
-            outcome=polars.Series([str(outcome) for outcome in outcomes], dtype=polars.String),
-            predicted=polars.Series(
-                [names[k] if seen else None for k, seen in zip(place, is_seen, strict=True)],
-                dtype=polars.String,
-            ),
-            unknown_score=polars.Series(
-                [scores[k] if seen else None for k, seen in zip(place, is_seen, strict=True)],
-                dtype=polars.Float64,
-            ),
+            outcome=polars.Series(outcomes.astype(str), dtype=polars.String),
+            box=polars.Series(shown, dtype=polars.Int64),
         )
-        return rows.filter(polars.Series(self.is_counted))
+        seen = self.box_rows.select("predicted", "unknown_score").with_row_index("box")
+        seen = seen.with_columns(polars.col("box").cast(polars.Int64))
+        joined = rows.join(seen, on="box", how="left", maintain_order="left").drop("box")
+        return joined.filter(polars.Series(self.is_counted, dtype=polars.Boolean))
 
     def boxes(self) -> polars.DataFrame:
         """Return all boxes with their outcome, and in `on_class` the class they are on."""
-        outcomes, names = [], []
-        for outcome, place in self._of_boxes():
-            outcomes.append(str(outcome))
-            names.append(None if place is None else self.truth.classes.names[place])
-        types = {"outcome": outcomes, "on_class": names}
-        added = polars.DataFrame(types, schema=dict.fromkeys(types, polars.String))
-        return self.box_rows.hstack(added)
+        outcomes, class_ids = self._of_boxes()
+        names = np.array([*self.truth.classes.names, None], dtype=object)  # -1 is none
+        return self.box_rows.with_columns(
+            outcome=polars.Series(outcomes.astype(str), dtype=polars.String),
+            on_class=polars.Series(names[class_ids].tolist(), dtype=polars.String),
+        )
 
-    def _of_objects(self, is_kept: Bool[np.ndarray, "boxes"]) -> Iterator[ObjectOutcome]:
+    def _of_objects(self, is_kept: Bool[np.ndarray, "boxes"]) -> np.ndarray:
+        """Return the outcome of each object among the kept boxes."""
         kept = self.detections[is_kept]
         table = match(kept, self.truth, convention=PAPER)
         boxes, objects = (side[is_kept[self.pairs[0]]] for side in self.pairs)
@@ -155,16 +146,14 @@ class Outcomes:
             np.bincount(objects[mask], minlength=n) > 0
             for mask in (np.ones(len(objects), np.bool_), ~called & is_other, called)
         )
-        columns = (table.is_found, is_named, is_called, is_touched, self.truth.is_unknown)
-        for found, named, flagged, touched, unknown in zip(*columns, strict=True):
-            if found:
-                yield ObjectOutcome.FOUND
-            elif flagged and not unknown:
-                yield ObjectOutcome.CALLED_UNKNOWN
-            elif named:
-                yield ObjectOutcome.MISNAMED
-            else:
-                yield ObjectOutcome.UNMATCHED if touched else ObjectOutcome.UNDETECTED
+        is_lost = is_called & ~self.truth.is_unknown
+        return _first(
+            (table.is_found, ObjectOutcome.FOUND),
+            (is_lost, ObjectOutcome.CALLED_UNKNOWN),
+            (is_named, ObjectOutcome.MISNAMED),
+            (is_touched, ObjectOutcome.UNMATCHED),
+            otherwise=ObjectOutcome.UNDETECTED,
+        )
 
     def _shown_boxes(self, outcomes: np.ndarray) -> Int[np.ndarray, "objects"]:
         """Return the most confident box on each object, or -1; of misnamed ones, that names it."""
@@ -178,32 +167,34 @@ class Outcomes:
         shown[objects[order]] = boxes[order]  # the last one written is the most confident
         return shown
 
-    def _of_boxes(self) -> Iterator[tuple[BoxOutcome, int | None]]:
-        """Yield the outcome of each box, and the class of the object it is on."""
+    def _of_boxes(self) -> tuple[np.ndarray, Int[np.ndarray, "boxes"]]:
+        """Return the outcome of each box, and the class of the object it is on or -1."""
         table = match(self.detections, self.truth, convention=PAPER, class_wise=False)
-        is_hit, is_ignored = table.is_true_positive(), table.is_ignored()
-        is_unknown = self.truth.is_unknown
-        under = np.full(len(self.detections), -1)
-        under[self.pairs[0][::-1]] = self.truth.class_ids[self.pairs[1][::-1]]
-        for k in range(len(self.detections)):
-            if is_hit[k] and not is_ignored[k]:
-                place = int(table.truth_index[k])
-                of_object = int(self.truth.class_ids[place])
-                yield self._of_hit(k, of_object, is_unknown=bool(is_unknown[place])), of_object
-            elif is_ignored[k]:
-                yield BoxOutcome.IGNORED, None
-            elif under[k] >= 0:
-                yield BoxOutcome.DUPLICATE, int(under[k])
-            else:
-                yield BoxOutcome.BACKGROUND, None
+        is_ignored = table.is_ignored()
+        is_hit = table.is_true_positive() & ~is_ignored
+        under = np.full(len(self.detections), -1)  # the first object that each box overlaps
+        under[self.pairs[0][::-1]] = self.pairs[1][::-1]
+        places = np.where(is_hit, table.truth_index, np.where(is_ignored, -1, under))
+        class_ids = np.append(self.truth.class_ids, -1)[places]
+        is_unknown = np.append(self.truth.is_unknown, False)[places]
+        is_right = np.where(is_unknown, self.is_called, self.detections.class_ids == class_ids)
+        outcomes = _first(
+            (is_ignored, BoxOutcome.IGNORED),
+            (~is_hit & (under >= 0), BoxOutcome.DUPLICATE),
+            (~is_hit, BoxOutcome.BACKGROUND),
+            (is_right, BoxOutcome.RIGHT),
+            (is_unknown, BoxOutcome.UNKNOWN_AS_KNOWN),
+            (self.is_called, BoxOutcome.KNOWN_AS_UNKNOWN),
+            otherwise=BoxOutcome.ANOTHER_CLASS,
+        )
+        return outcomes, class_ids
 
-    def _of_hit(self, box: int, of_object: int, *, is_unknown: bool) -> BoxOutcome:
-        if self.is_called[box]:
-            return BoxOutcome.RIGHT if is_unknown else BoxOutcome.KNOWN_AS_UNKNOWN
-        if is_unknown:
-            return BoxOutcome.UNKNOWN_AS_KNOWN
-        is_right = self.detections.class_ids[box] == of_object
-        return BoxOutcome.RIGHT if is_right else BoxOutcome.ANOTHER_CLASS
+
+def _first(*cases: tuple[np.ndarray, StrEnum], otherwise: StrEnum) -> np.ndarray:
+    """Return for each row the outcome of the first mask that is true there."""
+    names = np.array([*(outcome for _, outcome in cases), otherwise], dtype=object)
+    places = np.select([mask for mask, _ in cases], range(len(cases)), len(cases))
+    return np.asarray(names[places])
 
 
 def shares_by_confidence(
@@ -222,7 +213,7 @@ def shares_by_confidence(
     rows = []
     for threshold in thresholds:
         is_scored = threshold >= scored_from
-        found = np.array(outcomes.above(threshold), dtype=object) if is_scored else None
+        found = outcomes.above(threshold) if is_scored else None
         for group in dict.fromkeys(groups[is_unknown]):
             chosen = is_unknown & (groups == group)
             rows.append(

@@ -92,7 +92,7 @@ def as_frame(results: Iterable[tuple[Path, MethodResult]]) -> "polars.DataFrame"
             "seed": int(result.identity.get("seed", 0)),
             **{k: v for k, v in number.as_row().items() if k in (*KEYS, *NUMBERS)},
             **disclosure_of(result.provenance),
-            _SETUP: identity_hash(_without_seed(result.identity)),
+            _SETUP: identity_hash(without_training_seed(result.identity)),
             "file": str(path),
         }
         for path, result in results
@@ -105,11 +105,11 @@ def as_frame(results: Iterable[tuple[Path, MethodResult]]) -> "polars.DataFrame"
     return polars.DataFrame(rows, schema_overrides=types, infer_schema_length=None)
 
 
-def _without_seed(value: Any) -> Any:
+def without_training_seed(value: Any) -> Any:
     """Leave out what another seed of the training changes, at any depth of an identity."""
     if isinstance(value, Mapping):
-        return {k: _without_seed(v) for k, v in value.items() if k not in _OF_THE_SEED}
-    return [_without_seed(v) for v in value] if isinstance(value, list | tuple) else value
+        return {k: without_training_seed(v) for k, v in value.items() if k not in _OF_THE_SEED}
+    return [without_training_seed(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def over_training_seeds(frame: "polars.DataFrame") -> "polars.DataFrame":

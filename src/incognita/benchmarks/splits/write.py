@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from incognita.benchmarks.splits.assign import ListCheck, Splits
 from incognita.benchmarks.splits.rules import SPLITS, Split
 from incognita.containers.classes import plain
-from incognita.errors import InvalidDataError, MissingDataError
+from incognita.errors import InvalidDataError, MissingDataError, count
 from incognita.files import load_json, replacing_text
 from incognita.formats.coco_records import save_annotations
 from incognita.formats.toml_files import toml_key, toml_value
@@ -361,7 +362,15 @@ def notes_of(splits: Splits) -> list[str]:
         )
     if absent := [name for name in rules.absent if name not in there]:
         notes.append(f"{', '.join(absent)}: no such category, as the rules expect")
-    return notes
+    empty = Counter(
+        decided.split
+        for decided in splits.decided
+        if decided.split is not None and not splits.objects(decided)
+    )
+    return notes + [
+        f"{split}: {count(n, 'image')} without an annotated object; what they show is not known"
+        for split, n in empty.items()
+    ]
 
 
 def _base_problems(splits: Splits) -> list[str]:
