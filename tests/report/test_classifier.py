@@ -264,7 +264,7 @@ def test_several_runs_are_compared(run):
     assert "knn for ToyNet" in page.answer
     assert "vim for OtherNet" in page.answer
     assert len(page.table.rows) == 5
-    grid = section(page, "every model").parts[0].data
+    grid = section(page, "every run").parts[0].data
     assert set(grid["run"]) == {"ToyNet", "OtherNet"}
     cell = grid.filter((polars.col("run") == "OtherNet") & (polars.col("method") == "knn"))
     assert cell["auroc"].item() == pytest.approx(100 * other.mean_auroc("knn")[0])
