@@ -71,6 +71,7 @@ SINGLE_IMPORTER = {
     "incognita.integrations.torchmetrics",
     "incognita.kernels.coco_json",
     "incognita.kernels.ranking",
+    "incognita.kernels.resampling",
     "incognita.kernels.selection",
     "incognita.kernels.terra.painting",
     "incognita.kernels.weibull",

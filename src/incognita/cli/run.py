@@ -24,6 +24,7 @@ class Precision(StrEnum):
     """The floating-point type the network runs in."""
 
     float32 = "float32"
+    tf32 = "tf32"
     bfloat16 = "bfloat16"
 
 
@@ -155,11 +156,20 @@ UnknownThreshold = Annotated[
 InPrecision = Annotated[
     Precision,
     typer.Option(
-        help="bfloat16 changes scores slightly; faster on GPUs and CPUs with bfloat16 units."
+        help="bfloat16, and tf32 on NVIDIA's GPUs, change scores slightly and are faster."
     ),
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")]
-Workers = Annotated[int, typer.Option(min=1, help="Local processes that run the network.")]
+Device = Annotated[
+    str, typer.Option(help="cpu, cuda (every GPU), cuda:1, …; several, separated by commas.")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Processes that read images, none of which runs the network; by default up to 16 "
+        "with a GPU, and threads without one.",
+    ),
+]
 Out = Annotated[
     Path, typer.Option(help="Folder for results; stored results are not computed again.")
 ]
@@ -209,7 +219,7 @@ def run_command(
     batch_size: BatchSize = None,
     precision: InPrecision = Precision.float32,
     device: Device = "cpu",
-    workers: Workers = 1,
+    workers: Workers = None,
     out: Out = Path("runs"),
     store: Store = None,
     name: Name = None,
