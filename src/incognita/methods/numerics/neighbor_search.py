@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from incognita.methods.numerics.rows import by_chunk, chunks, full_float32, new_rows
+from incognita.methods.numerics.rows import by_chunk, chunks, full_float32, new_rows, wider
 from incognita.shapes import Bool, Float, Int
 
 QUERIES = 1024
@@ -147,7 +147,8 @@ def _exact(
 ) -> Float[Tensor, "m n"]:
     """Multiply queries with chosen rows in float64, always in the same order."""
     parts = []
-    n_at_once = max(1, _ROOM // max(1, places.shape[1] * unit.shape[1]))
+    room = wider(_ROOM, unit, 256)
+    n_at_once = max(1, room // max(1, places.shape[1] * unit.shape[1]))
     for queries, chosen in chunks(unit, places, rows=n_at_once):
         home = chosen.flatten().to(bank.rows.device)
         rows, scale = (t.index_select(0, home).to(unit) for t in (bank.rows, bank.scale))
