@@ -52,6 +52,7 @@ SINGLE_IMPORTER = {
     "incognita.cli.doctor",
     "incognita.cli.leaderboard",
     "incognita.cli.list",
+    "incognita.cli.reproduce",
     "incognita.cli.report",
     "incognita.cli.results",
     "incognita.cli.selfaware",
