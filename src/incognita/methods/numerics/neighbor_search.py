@@ -74,13 +74,14 @@ def kept_rows(features: Float[Tensor, "n d"], keep: Bool[Tensor, "n"]) -> Float[
     if is_fit and bool(keep.all()):
         return features.detach()
     dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
-    kept = new_rows(int(keep.sum()), features.shape[1], dtype=dtype)
+    n_kept = int(keep.sum())
+    kept = new_rows(n_kept, features.shape[1], dtype=dtype, device=features.device)
     first = 0
     for part, part_keep in chunks(features, keep):
         rows = part[part_keep]
         kept[first : first + len(rows)] = rows.detach()
         first += len(rows)
-    return kept.to(features.device)
+    return kept
 
 
 def _by_block(queries: Tensor, bank: Bank, k: int, *, only_last: bool) -> Float[Tensor, "m kept"]:

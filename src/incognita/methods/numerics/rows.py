@@ -61,8 +61,13 @@ def full_float32() -> Iterator[None]:
         torch.set_float32_matmul_precision(precision)
 
 
-def new_rows(n: int, *shape_of_row: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return an uninitialized table; a large one is mapped to an unnamed file.
+def new_rows(
+    n: int,
+    *shape_of_row: int,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """Return an uninitialized table; on the host, a large one is mapped to an unnamed file.
 
     The file is in the folder for temporary files: choose one on a disk by TMPDIR.
 
@@ -70,8 +75,8 @@ def new_rows(n: int, *shape_of_row: int, dtype: torch.dtype = torch.float32) -> 
     torch.Size([3, 2, 5])
     """
     size = n * math.prod(shape_of_row)
-    if size * dtype.itemsize < _FILE_BACKED_FROM:
-        return torch.empty(n, *shape_of_row, dtype=dtype)
+    if size * dtype.itemsize < _FILE_BACKED_FROM or torch.device(device).type != "cpu":
+        return torch.empty(n, *shape_of_row, dtype=dtype, device=device)
     with tempfile.NamedTemporaryFile() as file:  # the mapping outlives the name
         table = torch.from_file(file.name, shared=True, size=size, dtype=dtype)
     return table.view(n, *shape_of_row)
