@@ -89,7 +89,6 @@ SINGLE_IMPORTER = {
     "incognita.report",
     "incognita.report.detector_objects",
     "incognita.report.leaderboard_site",
-    "incognita.report.method_docs",
     "incognita.results.outcomes",
     "incognita.semantics.class_names",
     "incognita.semantics.similarity",
