@@ -7,13 +7,20 @@ BENCHMARKED := .venv/.bench
 # and tests/conftest.py puts the slowest files first.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test quick check bench clean
+.PHONY: demo test browser quick check bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/python -m incognita.cli demo --out demo
 
-test: $(INSTALLED)
+test: $(INSTALLED) browser
 	$(PYTEST)
+
+# Tests open reports in a browser; where it cannot be installed they are skipped and say so.
+SUDO := $(shell test "$$(id -u)" = 0 || echo sudo -n)
+browser:
+	@test -x /usr/bin/chromium || ! command -v apt-get >/dev/null \
+		|| { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq --yes chromium; } \
+		|| echo "chromium cannot be installed: tests of reports in a browser are skipped"
 
 # What most changes break, in less than 90 seconds.
 quick: $(INSTALLED)
@@ -21,7 +28,7 @@ quick: $(INSTALLED)
 		tests/containers tests/decisions tests/formats tests/results tests/metrics/test_ranking.py \
 		tests/evaluation/test_evaluate.py src/incognita
 
-check: $(INSTALLED)
+check: $(INSTALLED) browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

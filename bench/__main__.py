@@ -35,6 +35,7 @@ GROUPS = {
     "superclasses": "bench.superclasses",
     "guard": "bench.guard",
     "audit": "bench.audit",
+    "report": "bench.report",
     "leaderboard": "bench.leaderboard",
 }
 WIDTH = 110  # the same table in a terminal and in a file

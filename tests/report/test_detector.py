@@ -213,6 +213,34 @@ def test_a_page_of_a_stored_run_is_that_of_the_run(folder, run, page):
     assert again.sections[-1].sentence.startswith("No picture: The images of")
 
 
+def test_a_run_from_the_store_alone_has_its_objects(folder, run):
+    methods = "msp, energy, knn(k=3), mds"
+    again = incognita.evaluate(CellDetector(), box_benchmark(), methods, n_resamples=20, out=folder)
+    assert again.metadata["passes"]["images"] == 0
+    assert again.objects.equals(run.objects)
+    assert section(page_of(again), "pictures").parts
+
+
+def test_confidences_and_scores_may_be_any_number(run):
+    scale = polars.col("confidence") * 40 - 15
+    boxes = {
+        title: frame.with_columns(
+            confidence=scale,
+            unknown_score=polars.when(polars.int_range(polars.len()) == 0)
+            .then(float("inf"))
+            .otherwise("unknown_score"),
+        )
+        for title, frame in run.boxes.items()
+    }
+    other = replace(run, boxes=boxes, objects=run.objects.with_columns(confidence=scale))
+    page = page_of(other)
+    data = chart(page, "confidence").data
+    assert data["confidence"].min() < 0 < 1 < data["confidence"].max()
+    counts = chart(page, "scores").data
+    assert counts["boxes"].sum() == boxes[best(run).title].height
+    html_of(other)
+
+
 def test_a_run_of_an_earlier_version_says_what_is_missing(run):
     page = page_of(replace(run, objects=None))
     assert "run the benchmark again" in section(page, "objects").sentence

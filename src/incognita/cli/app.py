@@ -21,6 +21,7 @@ from incognita.cli.demo import demo_command
 from incognita.cli.doctor import doctor_command
 from incognita.cli.leaderboard import leaderboard_command, serve_command
 from incognita.cli.list import list_command
+from incognita.cli.report import report_command
 from incognita.cli.results import results_app
 from incognita.cli.run import run_command, show_command
 from incognita.cli.selfaware import selfaware_app
@@ -54,6 +55,7 @@ app.command("list")(list_command)
 app.command("corrupt")(corrupt_command)
 app.command("audit")(audit_command)
 app.command("confusions")(confusions_command)
+app.command("report")(report_command)
 app.command("check")(check_command)
 app.command("doctor")(doctor_command)
 app.command("leaderboard")(leaderboard_command)

@@ -26,7 +26,6 @@ from hashlib import file_digest
 from io import StringIO
 from os import PathLike
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +43,7 @@ from incognita.files import check_regular, load_json, replacing, replacing_text
 from incognita.methods.method import Method, Rows
 from incognita.methods.parse import parse_method
 from incognita.methods.saving import load_saved_method, save_method
+from incognita.metrics.measure import Share, share_of
 from incognita.registry import need
 from incognita.shapes import Bool, Float, Float64, Int
 
@@ -54,52 +54,6 @@ _POOLED = Needs.LAYERS | Needs.LATENT | Needs.SHORTCUTS
 # largest relative difference of an exported score: parameters become float32 in ONNX
 _ONNX_ERROR = 1e-6
 Outputs = ClassifierOutputs | DetectorOutputs
-
-
-class Share(NamedTuple):
-    """A share of rows, with its interval; NaN, between 0 and 1, where there are no rows."""
-
-    value: float
-    low: float
-    high: float
-    n_counted: int
-    n: int
-
-    def __str__(self) -> str:
-        return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}] of {self.n}"
-
-    @property
-    def complement(self) -> "Share":
-        """The share of the other rows."""
-        value, low, high = 1 - self.value, 1 - self.high, 1 - self.low
-        return Share(value, low, high, self.n - self.n_counted, self.n)
-
-
-def share_of(count: int, n: int, *, n_units: int | None = None, level: float = 0.95) -> Share:
-    r"""Compute a share with Wilson's interval.
-
-    $$ \frac{p + z^2 / 2n \pm z \sqrt{p (1 - p) / n + z^2 / 4n^2}}{1 + z^2 / n} $$ with z the
-    quantile of the normal distribution.
-
-    Args:
-        count: How many rows have the property.
-        n: How many rows there are.
-        n_units: Of how many images, where rows are boxes: the interval is then that of so many
-            rows, since boxes of one image may all be alike.
-        level: The probability that the interval covers the share.
-
-    >>> share_of(95, 100)
-    Share(value=0.95, low=0.8882..., high=0.9784..., n_counted=95, n=100)
-    """
-    if not n:
-        return Share(math.nan, 0.0, 1.0, 0, 0)
-    p, m = count / n, n_units or n
-    z2 = NormalDist().inv_cdf((1 + level) / 2) ** 2
-    center, width = p + z2 / (2 * m), math.sqrt(z2 * (p * (1 - p) / m + z2 / (4 * m * m)))
-    # at 0 and 1 the two terms are equal, but for rounding
-    low = 0.0 if count == 0 else (center - width) / (1 + z2 / m)
-    high = 1.0 if count == n else (center + width) / (1 + z2 / m)
-    return Share(p, low, high, count, n)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """From a model and a benchmark to the ranking of methods: one pass, then arithmetic."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from incognita.errors import InvalidDataError
 from incognita.evaluation.classifier import ClassifierTask, OneModel, load_classifiers
 from incognita.evaluation.detector import DetectorTask, load_detector
 from incognita.evaluation.evaluator import EvaluationPlan, Evaluator, Options
-from incognita.evaluation.finished_runs import save_run
+from incognita.evaluation.finished_runs import load_objects, load_record, save_run
 from incognita.evaluation.fit_and_score import ExtractionLog, Progress
 from incognita.evaluation.rescore import describe_run
 from incognita.evaluation.select_methods import Methods, select_methods
@@ -170,7 +170,9 @@ def evaluate(
     evaluation = Evaluator(plan, task).run(on_step)
     if results is not None:
         scoring = _scoring(task, benchmark)
-        save_run(results, evaluation, seed=seed, n_resamples=n_resamples, scoring=scoring)
+        run = save_run(results, evaluation, seed=seed, n_resamples=n_resamples, scoring=scoring)
+        if evaluation.objects is None:  # every method was stored already
+            evaluation = replace(evaluation, objects=load_objects(run, load_record(run)))
     return evaluation
 
 

@@ -13,14 +13,19 @@ from typing import Any, Protocol
 
 from incognita._version import __version__
 from incognita.errors import InvalidDataError
+from incognita.files import load_json
 from incognita.report.charts import NO_VALUE
 from incognita.report.page import Cell, Page, PageColumn, PageTable, render
+from incognita.results.certificate import Certificate
 from incognita.results.export import Report, save_text
+from incognita.results.self_aware import SelfAwareReport, SelfAwareStudy
 
-__all__ = ["BUILDERS", "frame_of", "html_of", "page_of", "save_html"]
+__all__ = ["BUILDERS", "frame_of", "html_of", "load_reports", "page_of", "save_html"]
 
 # The module with the function `build_page`, by the kind of report; see `kind_of`.
 BUILDERS: dict[str, str] = {
+    "Evaluation image": "incognita.report.classifier",
+    "Certificate": "incognita.report.certificate",
     "Evaluation box": "incognita.report.detector",
     "SelfAwareReport": "incognita.report.self_aware",
     "SelfAwareStudy": "incognita.report.self_aware",
@@ -33,6 +38,26 @@ class PageBuilder(Protocol):
 
     def __call__(self, reports: Sequence[Any], *, is_brief: bool) -> Page:
         """Return the page of one or several reports; a brief one has no sections."""
+
+
+def load_reports(path: Path) -> list[Report]:
+    """Load what a path holds: the runs of a folder, newest first, or the report of one file.
+
+    Files may be a certificate, report.json or study.json of a self-aware detector, or one result of
+    a run; a folder without runs may hold a report.json.
+    """
+    finished_runs = import_module("incognita.evaluation.finished_runs")
+    if path.is_dir() and (path / "report.json").is_file() and not any(path.rglob("*.run")):
+        path = path / "report.json"
+    record = load_json(path) if path.is_file() and path.suffix == ".json" else None
+    names = set(record) if isinstance(record, dict) else set()
+    if isinstance(record, dict) and {"results", "claims", "thresholds"} <= names:
+        return [Certificate.from_json(record)]
+    if {"results", "before"} <= names:
+        return [SelfAwareReport.load(path)]
+    if "tables" in names:
+        return [SelfAwareStudy.load(path)]
+    return [finished_runs.load_run(run) for run in finished_runs.find_runs(path)]
 
 
 def kind_of(report: Report) -> str:

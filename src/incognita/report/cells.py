@@ -4,7 +4,9 @@ import math
 from collections.abc import Sequence
 
 from incognita.metrics.catalog import Direction, get_metric
+from incognita.metrics.measure import Share
 from incognita.report.charts import NO_VALUE
+from incognita.report.numbers import INTERVAL, margin, percent
 from incognita.report.page import Cell, PageColumn
 from incognita.results.result import Result
 
@@ -57,6 +59,17 @@ def _note(result: Result) -> str:
     return f"{bounds}{result.split}; {support}; convention {result.convention}"
 
 
+def share_cell(share: Share, *, is_best: bool = False) -> Cell:
+    """Return the cell of a share of rows, with Wilson's interval."""
+    if not share.n:
+        return Cell(note="there is no such image")
+    note = (
+        f"{share.n_counted:,} of {share.n:,}; 95 % interval (Wilson) {100 * share.low:.1f} to "
+        f"{100 * share.high:.1f}"
+    )
+    return Cell(percent(share.value), share.value, margin(share.low, share.high), note, is_best)
+
+
 def best_of(results: Sequence[Result | None]) -> list[bool]:
     """Return which results are the best, or have an interval that contains the best value."""
     defined = [r for r in results if r is not None and not math.isnan(r.value)]
@@ -80,7 +93,7 @@ def metric_column(
         key=key,
         label=label or info.title,
         direction="up" if info.direction is Direction.HIGHER else "down",
-        definition=f"{info.title}: {info.meaning}. {unit}",
+        definition=f"{info.title}: {info.meaning}. {unit} {INTERVAL}",
         convention=convention,
         is_shown=is_shown,
     )

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
+import numpy as np
 import polars
 
 from incognita.errors import UNPRINTABLE, InvalidDataError
@@ -82,9 +83,14 @@ def group_color(group: str, groups: tuple[str, ...] = ()) -> str:
     return OTHER_GROUPS[place % len(OTHER_GROUPS)]
 
 
-def frame_of(columns: Mapping[str, Sequence[Any]]) -> polars.DataFrame:
+def frame_of(columns: Mapping[str, Sequence[Any] | np.ndarray]) -> polars.DataFrame:
     """Return the data of a figure; names in it come from strangers and are made printable."""
-    return polars.DataFrame({name: _printable(list(column)) for name, column in columns.items()})
+    return polars.DataFrame(
+        {
+            name: column if isinstance(column, np.ndarray) else _printable(list(column))
+            for name, column in columns.items()
+        }
+    )
 
 
 def thinned(curve: polars.DataFrame, n_points: int = MAX_POINTS) -> polars.DataFrame:
@@ -120,7 +126,7 @@ def theme() -> dict[str, Any]:
         "text": {"color": ink, "fontSize": 11},
         "rule": {"color": muted},
         "line": {"strokeWidth": 1.5, "strokeJoin": "round"},
-        "point": {"filled": True, "size": 40},
+        "point": {"filled": True, "size": 40, "opacity": 1},
         "bar": {"color": PALETTE["known"]},
     }
 

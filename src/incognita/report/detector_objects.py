@@ -121,7 +121,8 @@ class ObjectSections:
             return None
         stars = self.result.thresholds.get("t*", {}).get("per class", [])
         star = max((v for v in stars if v is not None), default=0.0)
-        grid = np.unique(np.append(np.linspace(0, 1, N_THRESHOLDS), star)).tolist()
+        low, high = self._range_of_confidence()
+        grid = np.unique(np.append(np.linspace(low, high, N_THRESHOLDS), star)).tolist()
         curves = shares_by_confidence(self.outcomes, grid, scored_from=star)
         is_first = polars.col("group") == self.groups[0]
         first = curves.filter(is_first & (polars.col("confidence") == star)).row(0, named=True)
@@ -148,7 +149,7 @@ class ObjectSections:
             parts=(
                 Chart(
                     title=finding,
-                    spec=_curves(data, self.groups, star),
+                    spec=_curves(data, self.groups, star, (low, high)),
                     data=data,
                     description="Shares of unknown objects against the confidence threshold.",
                     definition="Undetected: no box of this confidence overlaps the object by an "
@@ -162,6 +163,12 @@ class ObjectSections:
             ),
             anchor="confidence",
         )
+
+    def _range_of_confidence(self) -> tuple[float, float]:
+        """Return 0 to 1, or more where a detector writes other numbers."""
+        frames = (self.outcomes.box_rows, self.outcomes.object_rows)
+        values = np.concatenate([frame["confidence"].drop_nulls().to_numpy() for frame in frames])
+        return float(values.min(initial=0.0)), float(values.max(initial=1.0))
 
     # --- classes --------------------------------------------------------------------------------
 
@@ -327,7 +334,7 @@ class ObjectSections:
 
     def scores(self) -> Section | None:
         """Show how the unknown scores of boxes spread, on known images and on each group."""
-        if not self.has_scores or self.boxes.is_empty():
+        if not self.has_scores or not self.boxes["unknown_score"].is_finite().any():
             return None
         tau = self.result.thresholds.get("tau", {}).get("value")
         groups = tuple(sorted(self.boxes["group"].unique().to_list(), key=self._place_of))
@@ -555,7 +562,7 @@ def _histogram(boxes: polars.DataFrame, groups: Sequence[str]) -> polars.DataFra
     Scores beyond the central 99 % are counted in the outermost bins.
     """
     scores = boxes["unknown_score"].to_numpy()
-    low, high = np.quantile(scores, [0.005, 0.995])
+    low, high = np.quantile(scores[np.isfinite(scores)], [0.005, 0.995])
     edges = np.linspace(low, high if high > low else low + 1, N_BINS + 1)
     rows: dict[str, list[Any]] = {name: [] for name in ("group", "low", "high", "share", "boxes")}
     for group in groups:
@@ -569,7 +576,9 @@ def _histogram(boxes: polars.DataFrame, groups: Sequence[str]) -> polars.DataFra
     return frame_of(rows)
 
 
-def _curves(data: polars.DataFrame, groups: tuple[str, ...], star: float) -> Any:
+def _curves(
+    data: polars.DataFrame, groups: tuple[str, ...], star: float, bounds: tuple[float, float]
+) -> Any:
     import altair
 
     kinds = ["undetected", "misnamed", "not found as unknown"]
@@ -579,7 +588,9 @@ def _curves(data: polars.DataFrame, groups: tuple[str, ...], star: float) -> Any
     base = altair.Chart(data)
     lines = base.mark_line().encode(
         x=altair.X(
-            "confidence:Q", title="confidence threshold", axis=altair.Axis(values=[0, 0.5, 1])
+            "confidence:Q",
+            title="confidence threshold",
+            axis=altair.Axis(values=np.linspace(*bounds, 3).tolist()),
         ),
         y=altair.Y("share:Q", title="unknown objects, %", scale=altair.Scale(domain=[0, 100])),
         color=kind(altair.Color, scale=inks),

@@ -62,6 +62,7 @@ class Cell:
         note: More about it, opened by a click: support, or why there is no number.
         is_best: Whether it is the best of its column or cannot be told apart from it.
         href: A link; only to a place on the page, a relative path or https.
+        tone: Whether it is good or bad news, such as a verdict; the text must say so, too.
     """
 
     text: str = NO_VALUE
@@ -70,6 +71,7 @@ class Cell:
     note: str = ""
     is_best: bool = False
     href: str = ""
+    tone: Literal["good", "bad", ""] = ""
 
     def __post_init__(self) -> None:
         if self.href and not re.match(r"#|https://|(?!//)[^:]*$", self.href):

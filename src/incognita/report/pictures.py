@@ -90,7 +90,11 @@ def _load_sets(metadata: Mapping[str, Any]) -> dict[str, Dataset]:
 
 
 def thumbnail(
-    pixels: np.ndarray, boxes: Sequence[DrawnBox] = (), *, window: Sequence[float] | None = None
+    pixels: np.ndarray,
+    boxes: Sequence[DrawnBox] = (),
+    *,
+    window: Sequence[float] | None = None,
+    side: int = SIDE,
 ) -> bytes:
     """Return an image, or a window of it, as a small WebP file with boxes drawn on it.
 
@@ -98,6 +102,7 @@ def thumbnail(
         pixels: The image, uint8 RGB.
         boxes: What is drawn, the most important last; a color of None is dashed.
         window: Left, top, right and bottom of the part that is shown.
+        side: Pixels of the longer side.
     """
     height, width = pixels.shape[:2]
     left, top, right, bottom = (
@@ -109,7 +114,7 @@ def thumbnail(
         for box in boxes
     ]
     stream = BytesIO()
-    picture = draw_boxes(shown, moved, side=SIDE, is_square=False)
+    picture = draw_boxes(shown, moved, side=side, is_square=False)
     picture.save(stream, "webp", quality=QUALITY, method=4)
     return stream.getvalue()
 
@@ -121,9 +126,9 @@ def window_around(
 
     Its sides are three times those of the box, and at least this share of the image.
 
-    >>> window_around((10, 10, 20, 20), 200, 100)
+    >>> window_around((10.0, 10.0, 20.0, 20.0), 200, 100)
     (0.0, 0.0, 50.0, 50.0)
-    >>> window_around((180, 40, 200, 60), 200, 100)
+    >>> window_around((180.0, 40.0, 200.0, 60.0), 200, 100)
     (140.0, 20.0, 200.0, 80.0)
     """
     longest = 3 * max(xyxy[2] - xyxy[0], xyxy[3] - xyxy[1])

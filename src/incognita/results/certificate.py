@@ -5,7 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from incognita.errors import UnknownNameError, count, unknown_name
+from incognita.errors import (
+    IncognitaError,
+    InvalidDataError,
+    UnknownNameError,
+    count,
+    unknown_name,
+)
 from incognita.metrics.catalog import get_metric
 from incognita.results.claims import CheckedClaim
 from incognita.results.export import WIDTH, Report
@@ -72,6 +78,23 @@ class Certificate(Report):
             "notes": list(self.notes),
             "inputs": dict(self.inputs),
         }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "Certificate":
+        """Read the object of a certificate's JSON file back; raise for anything else."""
+        try:
+            return cls(
+                tuple(map(Result.from_json, record["results"])),
+                tuple(map(ClassThreshold.from_json, record["thresholds"])),
+                tuple(map(ConfidenceBin.from_json, record["reliability"])),
+                tuple(map(str, record["notes"])),
+                dict(record["inputs"]),
+                tuple(map(CheckedClaim.from_json, record["claims"])),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, IncognitaError):
+                raise
+            raise InvalidDataError(f"Expected the record of a certificate: {error}.") from error
 
     def records(self) -> list[dict[str, Any]]:
         """Return one record per metric, convention and split."""

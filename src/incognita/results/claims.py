@@ -225,6 +225,15 @@ class CheckedClaim:
             "result": None if self.result is None else self.result.as_json(),
         }
 
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "CheckedClaim":
+        """Read a record back."""
+        low, high = (math.nan if record[k] is None else record[k] for k in ("low", "high"))
+        result = None if record["result"] is None else Result.from_json(record["result"])
+        verdict = ClaimVerdict(record["verdict"])
+        bounds = Interval(low, high)
+        return cls(Claim(**record["claim"]), verdict, str(record["reason"]), result, bounds)
+
 
 def check_claims(
     claims: Iterable[Claim],

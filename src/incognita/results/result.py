@@ -182,6 +182,13 @@ class ConfidenceBin:
         record = {name: None if math.isnan(value) else value for name, value in means.items()}
         return {"low": self.low, "high": self.high} | record | {"detections": self.detections}
 
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "ConfidenceBin":
+        """Read a record back."""
+        confidence, quality = _or_nan(record["confidence"]), _or_nan(record["quality"])
+        low, high = float(record["low"]), float(record["high"])
+        return cls(low, high, confidence, quality, int(record["detections"]))
+
 
 @dataclass(frozen=True)
 class ClassThreshold:
@@ -207,3 +214,14 @@ class ClassThreshold:
             "convention": "paper",
             "tau": self.tau,
         }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "ClassThreshold":
+        """Read a record back."""
+        threshold, optimal_lrp = _or_nan(record["threshold"]), _or_nan(record["optimal_lrp"])
+        objects = int(record["support"]["objects"])
+        return cls(str(record["class"]), threshold, optimal_lrp, objects, float(record["tau"]))
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else float(value)
