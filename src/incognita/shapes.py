@@ -15,6 +15,7 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
     from jaxtyping import Real as Real
     from jaxtyping import Shaped as Shaped
     from jaxtyping import UInt as UInt
+    from jaxtyping import UInt8 as UInt8
     from jaxtyping import UInt16 as UInt16
 else:
-    Bool = Float = Float64 = Int = Real = Shaped = UInt = UInt16 = Annotated
+    Bool = Float = Float64 = Int = Real = Shaped = UInt = UInt8 = UInt16 = Annotated

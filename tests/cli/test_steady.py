@@ -237,7 +237,7 @@ def test_an_option_of_another_type_is_answered_with_a_sentence(options, sentence
 
 
 @pytest.mark.usefixtures("outside_tests")
-@pytest.mark.parametrize("options", [{"batch_size": 2.5}, {"workers": "2"}, {"workers": None}])
+@pytest.mark.parametrize("options", [{"batch_size": 2.5}, {"workers": "2"}, {"workers": True}])
 def test_settings_of_another_type_are_answered_with_a_sentence(options):
     with pytest.raises(InvalidDataError, match="to be a whole number, got"):
         Settings(**options)

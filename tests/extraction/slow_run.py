@@ -31,8 +31,8 @@ class SlowImages:
         return self._dataset.load(index)
 
 
-def run(root: Path, seconds: float = 0.0, workers: int = 1):
-    settings = Settings(batch_size=100, workers=workers)
+def run(root: Path, seconds: float = 0.0, device: str = "cpu"):
+    settings = Settings(batch_size=100, device=device)
     dataset, store = SlowImages(seconds), OutputStore(root)
     classifier = TinyClassifier()
     return extract(

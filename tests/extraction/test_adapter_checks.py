@@ -205,4 +205,4 @@ def test_a_lack_of_memory_is_no_fault_of_an_image(network: type[nn.Module]):
 def test_a_wrong_adapter_ends_a_run_in_several_processes_with_the_same_sentence():
     detector = replace(GridDetector(), class_names=("red", "green"))
     with pytest.raises(InvalidDataError, match="for its 2 classes; give one column per class"):
-        extract(detector, scenes(70), settings=Settings(workers=2))
+        extract(detector, scenes(70), settings=Settings(device="cpu,cpu"))

@@ -65,10 +65,10 @@ def stored(detector: GridDetector, folder, **options) -> Detections:
     return again.outputs.detections
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_store_keeps_background_and_variances(tmp_path, workers) -> None:
+@pytest.mark.parametrize("device", ["cpu", "cpu,cpu"])
+def test_the_store_keeps_background_and_variances(tmp_path, device) -> None:
     detector = ProbabilisticDetector()
-    found = stored(detector, tmp_path, settings=Settings(workers=workers))
+    found = stored(detector, tmp_path, settings=Settings(device=device))
     images = by_hand(detector, scenes(N_IMAGES))
     assert np.diff(found.offsets).tolist() == [len(image.xyxy) for image in images]
     for name in ("background", "covariance"):

@@ -171,13 +171,13 @@ def test_bfloat16_gives_float32_columns_near_those_of_float32():
         assert column.dtype == torch.float32, name
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_bfloat16_that_is_slower_on_this_cpu_is_warned_of_once(monkeypatch, workers):
+@pytest.mark.parametrize("device", ["cpu", "cpu,cpu"])
+def test_bfloat16_that_is_slower_on_this_cpu_is_warned_of_once(monkeypatch, device):
     seconds = {"float32": 0.1, "bfloat16": 0.35}
     monkeypatch.setattr(
         "incognita.extraction.extract._seconds_per_call", lambda _j, _i, name: seconds[name]
     )
-    classifier, settings = TinyClassifier(), Settings(precision="bfloat16", workers=workers)
+    classifier, settings = TinyClassifier(), Settings(precision="bfloat16", device=device)
     with pytest.warns(UserWarning, match="tiny takes 3.5 times as long in bfloat16 as in float32"):
         first = extract(classifier, images(9), settings=settings)
     assert first.passes == PassCount(9, 9, 0)

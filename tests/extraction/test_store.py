@@ -28,7 +28,7 @@ from incognita.extraction.extract import (
     PassCount,
     Settings,
     extract,
-    run_in_workers,
+    run_on_devices,
 )
 from incognita.extraction.settings import OutputRequest, ShardJob
 from incognita.extraction.store import StoredShards
@@ -232,7 +232,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
 
 def test_two_workers_write_the_same_bytes_as_one(tmp_path):
     one = run(tmp_path / "one")
-    two = run(tmp_path / "two", workers=2)
+    two = run(tmp_path / "two", device="cpu,cpu")
     assert two.passes == one.passes
     assert shard_files(tmp_path / "one") == shard_files(tmp_path / "two")
     same(one.outputs, two.outputs)
@@ -258,21 +258,21 @@ def test_a_dying_worker_is_reported_and_finished_shards_stay(tmp_path):
     sound, store = images(1400, size=8), OutputStore(tmp_path)
     dataset = DeadlyImages(str(tmp_path), sound.image_ids, sound.images, sound.labels)
     with pytest.raises(WorkerError, match="A worker process died with exit code 9"):
-        extract(TinyClassifier(), dataset, settings=Settings(workers=2), store=store)
+        extract(TinyClassifier(), dataset, settings=Settings(device="cpu,cpu"), store=store)
     assert 0 < extract(TinyClassifier(), sound, store=store).passes.images <= 1400 - 512
 
 
 def test_a_failing_worker_says_why():
     words = r"^A worker process failed with MemoryError: the network is on fire. Finished [^\n]*$"
     with pytest.raises(WorkerError, match=words):
-        extract(FailingClassifier(), images(5), settings=Settings(workers=2))
+        extract(FailingClassifier(), images(5), settings=Settings(device="cpu,cpu"))
 
 
 def test_what_cannot_be_sent_to_workers_is_said():
     classifier = TinyClassifier()
     classifier.preprocess = lambda image: torch.from_numpy(image.astype(np.float32))
     with pytest.raises(InvalidDataError, match="cannot be sent to worker processes"):
-        extract(classifier, images(5), settings=Settings(workers=2))
+        extract(classifier, images(5), settings=Settings(device="cpu,cpu"))
 
 
 def after_an_interrupt(folder):
@@ -289,14 +289,14 @@ class InterruptingShards(StoredShards):
 
 def two_workers_job():
     task, dataset = ClassifierExtraction(TinyClassifier()), images(600, size=8)
-    return ExtractionJob(task, dataset, OutputRequest(), Settings(workers=2))
+    return ExtractionJob(task, dataset, OutputRequest(), Settings(device="cpu,cpu"))
 
 
 def test_a_worker_that_is_still_starting_leaves_an_interrupt_to_its_parent(tmp_path, capfd):
     job = two_workers_job()
     jobs = [ShardJob(k, frozenset({"outputs"})) for k in range(2)]
     shards = InterruptingShards(tmp_path)
-    passes = run_in_workers(job, shards, jobs, lambda _: None)
+    passes = run_on_devices(job, shards, jobs, lambda _: None)
     assert passes.images == 600
     assert "Traceback" not in capfd.readouterr().err
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
@@ -315,7 +315,7 @@ def test_an_interrupt_that_comes_while_workers_are_started_is_not_lost(tmp_path,
     monkeypatch.setattr(SpawnProcess, "start", interrupted_start)
     jobs = [ShardJob(k, frozenset({"outputs"})) for k in range(2)]
     with pytest.raises(KeyboardInterrupt):
-        run_in_workers(job, StoredShards(tmp_path), jobs, lambda _: None)
+        run_on_devices(job, StoredShards(tmp_path), jobs, lambda _: None)
     assert not any(process.is_alive() for process in started)
 
 

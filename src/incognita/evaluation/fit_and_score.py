@@ -18,7 +18,14 @@ from incognita.benchmarks.sources.recorded import without_separators
 from incognita.containers import ClassifierOutputs, Dataset, DetectorOutputs, ExtraOutput, Needs
 from incognita.errors import InvalidDataError
 from incognita.evaluation.hyperparameter_search import SearchData, grid_extra_outputs, search
-from incognita.extraction.extract import Extracted, ExtractionJob, extract, task_of
+from incognita.extraction.extract import (
+    Extracted,
+    ExtractionJob,
+    extract,
+    readers_for,
+    task_of,
+)
+from incognita.extraction.loading import ReaderProcesses
 from incognita.extraction.recorded import BoxCrops, RecordedModel, with_embedded_features
 from incognita.extraction.settings import FailedImage, OutputRequest, PassCount, Settings
 from incognita.extraction.store import OutputStore
@@ -47,6 +54,10 @@ class ExtractionLog:
     failed_images: list[tuple[str, FailedImage]] = field(default_factory=list)
     count: PassCount = PassCount(0, 0, 0)  # noqa: RUF009 - a tuple
     n_bytes: int = 0
+    readers: ReaderProcesses = field(init=False)  # started with the first data set that needs them
+
+    def __post_init__(self) -> None:
+        self.readers = readers_for(self.settings)
 
     def extract(
         self,
@@ -73,6 +84,7 @@ class ExtractionLog:
             settings=self.settings,
             store=self.store,
             on_progress=self._progress(name, len(dataset.image_ids)),
+            readers=self.readers,
         )
         self._add(name, extracted)
         if self.save_to is not None:

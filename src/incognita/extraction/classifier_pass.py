@@ -16,6 +16,7 @@ from torch import Tensor
 
 from incognita.containers import ClassifierOutputs, Dataset, ExtraOutput, Head
 from incognita.extraction.feature_maps import pooled
+from incognita.extraction.loading import Inputs
 from incognita.extraction.settings import (
     CLASSIFIER_LAYOUT,
     LAYERS,
@@ -24,7 +25,7 @@ from incognita.extraction.settings import (
     Settings,
     ShardLayout,
 )
-from incognita.extraction.shards import Inputs, ModelPass
+from incognita.extraction.shards import ModelPass
 from incognita.extraction.store import Columns, JoinedShards
 from incognita.models.classifier import Classifier, Forward
 
@@ -42,7 +43,7 @@ class ClassifierPass(ModelPass):
         self._is_half = settings.precision == "bfloat16"
         self._classifier = _copied(classifier) if self._is_half else classifier
         module = self._classifier.module
-        super().__init__(module, classifier.pixel_std, settings)
+        super().__init__(module, classifier, settings)
         module.to(memory_format=torch.channels_last)
         if self._is_half:
             module.bfloat16()
@@ -55,7 +56,7 @@ class ClassifierPass(ModelPass):
         """Run the network on a batch; return the columns by group, one row per image."""
         assert isinstance(inputs, Tensor)
         self.count(images=len(inputs))
-        inputs = inputs.to(self.device, non_blocking=True)
+        inputs = self.on_device(inputs)
         batch = ClassifierBatch(self, inputs, request.extra_outputs)
         groups: dict[str, Columns] = {}
         with torch.inference_mode():

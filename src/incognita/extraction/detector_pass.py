@@ -23,6 +23,7 @@ from incognita.containers import (
 )
 from incognita.errors import InvalidDataError
 from incognita.extraction.feature_maps import pool_boxes
+from incognita.extraction.loading import Inputs
 from incognita.extraction.settings import (
     DETECTOR_LAYOUT,
     LAYERS,
@@ -31,7 +32,7 @@ from incognita.extraction.settings import (
     Settings,
     ShardLayout,
 )
-from incognita.extraction.shards import Inputs, ModelPass
+from incognita.extraction.shards import ModelPass
 from incognita.extraction.store import Columns, JoinedShards
 from incognita.models.detector import (
     Detector,
@@ -56,7 +57,7 @@ class DetectorPass(ModelPass):
     """
 
     def __init__(self, detector: Detector, settings: Settings):
-        super().__init__(detector.module, detector.pixel_std, settings)
+        super().__init__(detector.module, detector, settings)
         self._detector = detector
         self._checks = _AdapterChecks(detector)
 
@@ -68,7 +69,7 @@ class DetectorPass(ModelPass):
         self.count(images=len(inputs))
         images: dict[int, dict[str, Columns]] = {}
         for places in _by_shape(inputs):
-            pixels = torch.stack([inputs[k].pixels for k in places]).to(self.device)
+            pixels = self.on_device(torch.stack([inputs[k].pixels for k in places])).contiguous()
             sizes = [(inputs[k].height, inputs[k].width) for k in places]
             images |= zip(places, self._record_one_shape(pixels, sizes, request), strict=True)
         ordered = [images[k] for k in range(len(inputs))]

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
@@ -34,6 +34,7 @@ from incognita.containers import (
 from incognita.errors import InvalidDataError, StorageError, WorkerError
 from incognita.extraction.classifier_pass import ClassifierExtraction
 from incognita.extraction.detector_pass import DetectorExtraction
+from incognita.extraction.loading import Inputs, Loader, ReaderProcesses, is_of_a_reader
 from incognita.extraction.recorded import save_outputs
 from incognita.extraction.settings import (
     FailedImage,
@@ -43,17 +44,20 @@ from incognita.extraction.settings import (
     ShardJob,
     ShardLayout,
 )
-from incognita.extraction.shards import Inputs, Loader, Progress, ShardRunner
+from incognita.extraction.shards import Progress, ShardRunner
 from incognita.extraction.store import MemoryShards, OutputStore, StoredShards, join
 from incognita.extraction.stored_outputs import IMAGES
 from incognita.extraction.stored_sets import StoredClassifier
 from incognita.formats.images import load_image
 from incognita.models.classifier import Classifier
-from incognita.models.detector import Detector, is_detector, wrap_detector
+from incognita.models.detector import Detector, is_detector, steps_of, wrap_detector
 from incognita.models.fingerprints import importable, source_of
+from incognita.models.preprocessing import InputSteps
 
 Outputs = TypeVar("Outputs")
 _MOST_THREADS = 8
+_MOST_READERS = 16
+_FEWEST_FOR_READERS = 1024  # images: starting processes takes as long as reading these in threads
 _ENDING = (signal.SIGINT, signal.SIGTERM)  # signals that end a run
 _TIMED_IMAGES = 16  # for comparing precisions
 _SHORTEST_CALL = 2e-3  # seconds; below that the overhead of a call hides its precision
@@ -117,6 +121,7 @@ def extract(
     settings: Settings = ...,
     store: OutputStore | None = None,
     on_progress: Progress | None = None,
+    readers: ReaderProcesses | None = None,
 ) -> Extracted[ClassifierOutputs]: ...
 
 
@@ -130,6 +135,7 @@ def extract(
     settings: Settings = ...,
     store: OutputStore | None = None,
     on_progress: Progress | None = None,
+    readers: ReaderProcesses | None = None,
 ) -> Extracted[DetectorOutputs]: ...
 
 
@@ -142,6 +148,7 @@ def extract(
     settings: Settings = Settings(),  # noqa: B008 - it is frozen
     store: OutputStore | None = None,
     on_progress: Progress | None = None,
+    readers: ReaderProcesses | None = None,
 ) -> Extracted[Any]:
     """Record logits, features (and boxes) and all requested columns in one pass over the images.
 
@@ -158,15 +165,17 @@ def extract(
         settings: How to run the model.
         store: Where to find and keep outputs.
         on_progress: Called with the number of images after every batch, and for every shard found.
+        readers: Processes to use where images are read in processes, so that several calls share
+            them.
     """
     start = perf_counter()
     job = ExtractionJob(task_of(model), dataset, _request(extra_outputs, layers=layers), settings)
     job.task.check(job.request, settings)
     with tempfile.TemporaryDirectory(prefix="incognita-") as temporary:
-        if store is None and settings.workers > 1:
+        if store is None and len(settings.devices) > 1:
             store = OutputStore(Path(temporary))
         shards = job.open(store)
-        passes = _run_missing(job, shards, on_progress or (lambda _: None))
+        passes = _run_missing(job, shards, on_progress or (lambda _: None), readers)
         joined = join(shards, job.n_shards, list(job.request))
     return Extracted(
         job.task.outputs(dataset, job.request, joined),
@@ -238,38 +247,114 @@ class ExtractionJob:
         places = range(self.n_shards)
         return has_images and all(shards.has(k, group) for k in places for group in self.request)
 
-    def loader(self, layout: ShardLayout) -> Loader:
+    def loader(self, layout: ShardLayout, readers: ReaderProcesses | None = None) -> Loader:
         """Build the loader of this process."""
-        threads = max(1, min(_MOST_THREADS, n_cores()) // self.settings.workers)
-        is_cuda = torch.device(self.settings.device).type == "cuda"
-        return Loader(self.dataset, self.task.model.preprocess, layout, threads, pin=is_cuda)
+        threads = max(1, min(_MOST_THREADS, n_cores()) // len(self.settings.devices))
+        steps = steps_of(self.task.model)
+        return Loader(self.dataset, steps, layout, threads, self.settings.is_cuda, readers)
 
-    def runner(self, turn: AbstractContextManager[object] | None = None) -> ShardRunner:
+    def runner(
+        self,
+        readers: ReaderProcesses | None = None,
+        turn: AbstractContextManager[object] | None = None,
+    ) -> ShardRunner:
         """Build the runner of shards in this process."""
-        model = self.task.start(self.settings)
-        return ShardRunner(model, self.loader(self.layout), self.request, turn or nullcontext())
+        model, loader = self.task.start(self.settings), self.loader(self.layout, readers)
+        return ShardRunner(model, loader, self.request, turn or nullcontext())
+
+    def n_readers(self, n_images: int) -> int:
+        """Return how many processes read these images; none where threads are as good."""
+        given, steps = self.settings.workers, steps_of(self.task.model)
+        if given is None:
+            is_long = n_images >= _FEWEST_FOR_READERS
+            is_worth_it = self.settings.is_cuda and is_long and not _is_in_memory(self.dataset)
+            given = most_readers() if is_worth_it and _can_be_sent(steps) else 0
+        elif given > 1 and not steps.is_detached:
+            warnings.warn(
+                f"The preprocessing of {self.task.model.name} is a method of the model, which is "
+                f"not sent to {given} readers; images are read in threads.",
+                stacklevel=2,
+            )
+            given = 0
+        return given if given > 1 else 0
+
+
+def most_readers() -> int:
+    """Return how many processes read images where nothing else is said."""
+    return min(_MOST_READERS, n_cores())
+
+
+def readers_for(settings: Settings) -> ReaderProcesses:
+    """Return readers that several calls can share; they start when they are first needed."""
+    return ReaderProcesses(settings.workers or most_readers(), pin=settings.is_cuda)
+
+
+def _is_in_memory(dataset: Dataset) -> bool:
+    return isinstance(getattr(dataset, "images", None), np.ndarray)
+
+
+def _can_be_sent(steps: InputSteps) -> bool:
+    """Whether reader processes can be sent the preprocessing."""
+    try:
+        return steps.is_detached and bool(pickle.dumps(steps))
+    except Exception:  # whatever an object raises that cannot be pickled
+        return False
 
 
 def _run_missing(
-    job: ExtractionJob, shards: StoredShards | MemoryShards, on_progress: Progress
+    job: ExtractionJob,
+    shards: StoredShards | MemoryShards,
+    on_progress: Progress,
+    readers: ReaderProcesses | None,
 ) -> PassCount:
-    pending = []
+    pending, n_images = [], 0
     for index in range(job.n_shards):
         missing = frozenset(group for group in job.request if not shards.has(index, group))
+        n_here = len(job.layout.rows(index, len(job.dataset.image_ids)))
         if missing:
             pending.append(ShardJob(index, missing))
+            n_images += n_here
         else:
-            on_progress(len(job.layout.rows(index, len(job.dataset.image_ids))))
+            on_progress(n_here)
     if not pending:
         return PassCount()
     if isinstance(job.task.model, StoredClassifier):
         raise job.task.model.cannot_run()
     _warn_if_bfloat16_is_slow(job)
-    if isinstance(shards, StoredShards) and job.settings.workers > 1:
-        return run_in_workers(job, shards, pending, on_progress)
-    runner = job.runner()
+    n_readers = job.n_readers(n_images)
+    if isinstance(shards, StoredShards) and len(job.settings.devices) > 1:
+        return run_on_devices(job, shards, pending, on_progress, n_readers)
+    with _opened(readers, n_readers, job.settings) as opened:
+        return _run_here(job, shards, pending, on_progress, opened)
+
+
+@contextmanager
+def _opened(
+    readers: ReaderProcesses | None, n: int, settings: Settings
+) -> Iterator[ReaderProcesses | None]:
+    """Yield the readers of the caller, or own ones that end here; None where none are needed."""
+    if n == 0 or readers is not None:
+        yield readers if n else None
+        return
+    with ReaderProcesses(n, pin=settings.is_cuda) as own:
+        yield own
+
+
+def _run_here(
+    job: ExtractionJob,
+    shards: StoredShards | MemoryShards,
+    pending: Iterable[ShardJob],
+    on_progress: Progress,
+    readers: ReaderProcesses | None,
+    turn: AbstractContextManager[object] | None = None,
+) -> PassCount:
+    runner = job.runner(readers, turn)
     try:
         runner.run(pending, shards.write, on_progress)
+    except RuntimeError as error:
+        if readers is not None and is_of_a_reader(error):
+            raise readers.failure(error, job.dataset) from error
+        raise
     finally:
         runner.model.close()
     return runner.model.passes
@@ -278,16 +363,16 @@ def _run_missing(
 def _warn_if_bfloat16_is_slow(job: ExtractionJob) -> None:
     """Compare both precisions on the first images: CPUs without bfloat16 units emulate it."""
     settings, module = job.settings, job.task.model.module
-    is_cpu = torch.device(settings.device).type == "cpu"
+    is_cpu = torch.device(settings.devices[0]).type == "cpu"
     if settings.precision != "bfloat16" or not is_cpu or module in _TIMED:
         return
     _TIMED.add(module)
     n = min(_TIMED_IMAGES, len(job.dataset.image_ids))
     with closing(job.loader(ShardLayout(n, n)).batches([ShardJob(0, frozenset())])) as batches:
-        batch = next(batches)
-    if batch.inputs is None:
+        inputs = next(batches).images.inputs
+    if inputs is None:
         return
-    full, half = (_seconds_per_call(job, batch.inputs, name) for name in ("float32", "bfloat16"))
+    full, half = (_seconds_per_call(job, inputs, name) for name in ("float32", "bfloat16"))
     if full > _SHORTEST_CALL and half > _SLOWER * full:
         warnings.warn(
             f"{job.task.model.name} takes {half / full:.1f} times as long in bfloat16 as in "
@@ -316,32 +401,36 @@ def n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_in_workers(
-    job: ExtractionJob, shards: StoredShards, pending: Sequence[ShardJob], on_progress: Progress
+def run_on_devices(
+    job: ExtractionJob,
+    shards: StoredShards,
+    pending: Sequence[ShardJob],
+    on_progress: Progress,
+    n_readers: int = 0,
 ) -> PassCount:
-    """Deal shards out to local processes; each takes the next one when it is free.
+    """Deal shards out to one process per device; each takes the next one when it is free.
 
     The bytes are those of one process. Sums of floats depend on how many threads share them: on
     one machine ResNet-18, ViT, Swin, MobileNet and VGG all gave other bytes with 4 threads than
     with 1, mostly in gradients and in the last, smaller batch. So a batch is always computed by as
-    many threads as torch has in the parent. To share the cores, processes take turns: no more
-    batches are computed at once than there are cores for. By default torch has a thread per core,
-    one batch is computed at a time, and the other processes read images meanwhile; with torch set
-    to one thread, as many batches are computed at once as there are workers.
+    many threads as torch has in the parent. To share the cores, processes on the CPU take turns: no
+    more batches are computed at once than there are cores for.
     """
     context = get_context("spawn")
-    is_cuda = torch.device(job.settings.device).type == "cuda"
+    devices = job.settings.devices
     at_once = max(1, n_cores() // torch.get_num_threads())
-    # the GPU schedules by itself
-    turns = context.Semaphore(job.settings.workers if is_cuda else at_once)
+    # GPUs schedule by themselves
+    turns = context.Semaphore(len(devices) if job.settings.is_cuda else at_once)
     source, pickled = source_of(job.task.model), _pickled(job)
     shared = (source, pickled, shards, list(pending), context.Value("q", 0), turns)
+    n_readers //= len(devices)
     workers: dict[Connection, SpawnProcess] = {}
     try:
-        for _ in range(min(job.settings.workers, len(pending))):
+        for device in devices[: len(pending)]:
             reader, writer = context.Pipe(duplex=False)
+            # not a daemon, which could not start readers; an orphan ends by itself
             process = context.Process(
-                target=_work, args=(*shared, torch.get_num_threads(), writer), daemon=True
+                target=_work, args=(*shared, device, n_readers, torch.get_num_threads(), writer)
             )
             workers[reader] = process
             with _interrupts_blocked():
@@ -408,7 +497,9 @@ def _listen(workers: dict[Connection, SpawnProcess], on_progress: Progress) -> P
             elif isinstance(message, PassCount):
                 passes = passes.plus(message)
                 open_pipes.discard(pipe)
-            elif isinstance(message, InvalidDataError | StorageError):  # as it would be raised here
+            elif isinstance(
+                message, InvalidDataError | StorageError | WorkerError
+            ):  # as it would be raised here
                 raise message
             else:
                 raise WorkerError(
@@ -425,38 +516,31 @@ def _work(
     pending: Sequence[ShardJob],
     counter: Any,
     turns: Any,
+    device: str,
+    n_readers: int,
     n_threads: int,
     pipe: Connection,
 ) -> None:
-    """Run in a worker process until no shard is left."""
+    """Run in the process of a device until no shard is left."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it and ends its workers
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     torch.set_num_threads(n_threads)
     sys.stdout = sys.stderr  # what a network prints must not end up in the output of a command
     with suppress(BrokenPipeError):  # the parent is gone: nobody is left to report to
-        _run_and_report(source, pickled, shards, _dealt(pending, counter), turns, pipe)
-
-
-def _run_and_report(
-    source: Path | None,
-    pickled: bytes,
-    shards: StoredShards,
-    jobs: Iterator[ShardJob],
-    turns: Any,
-    pipe: Connection,
-) -> None:
-    try:
-        with importable(source):  # a class of the model may be defined there
-            runner = pickle.loads(pickled).runner(turns)
-        runner.run(jobs, shards.write, pipe.send)
-        pipe.send(runner.model.passes)
-    except BrokenPipeError:
-        raise
-    except (InvalidDataError, StorageError) as error:
-        pipe.send(type(error)(str(error)))
-    except Exception as error:
-        pipe.send(" ".join(f"{type(error).__name__}: {error}".split()))
+        try:
+            with importable(source):  # a class of the model may be defined there
+                job: ExtractionJob = pickle.loads(pickled)
+            job = replace(job, settings=replace(job.settings, device=device))
+            with _opened(None, n_readers, job.settings) as readers:
+                jobs = _dealt(pending, counter)
+                pipe.send(_run_here(job, shards, jobs, pipe.send, readers, turns))
+        except BrokenPipeError:
+            raise
+        except (InvalidDataError, StorageError, WorkerError) as error:
+            pipe.send(type(error)(str(error)))
+        except Exception as error:
+            pipe.send(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def _dealt(pending: Sequence[ShardJob], counter: Any) -> Iterator[ShardJob]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ OUTPUTS = "outputs"
 LAYERS = "layers"
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 _LONGEST_PROBLEM = 120
+Precision = Literal["float32", "tf32", "bfloat16"]
 
 
 @dataclass(frozen=True)
@@ -21,35 +22,55 @@ class Settings:
     """How the network is run.
 
     The batch size and the precision are part of the key of stored outputs, because the arithmetic
-    may depend on them; the device and the number of processes are not.
+    may depend on them; the devices and the number of readers are not.
 
     Args:
         batch_size: Images per call of the network; by default 128 for a classifier and 1 for a
             detector, whose images rarely share one size.
-        precision: "bfloat16" runs the network in half the bits; recorded columns are float32.
-        device: A torch device: "cpu", "cuda", "cuda:1", "mps", "xpu".
-        workers: Local processes; 1 runs in the current process.
+        precision: "bfloat16" runs the network in half the bits; "tf32" is the fast float32 of
+            NVIDIA's GPUs, with 10 bits behind the point. Recorded columns are float32.
+        device: A torch device: "cpu", "cuda", "cuda:1", "mps", "xpu"; or several, separated by
+            commas, with one process for each. "cuda" is every GPU that is visible.
+        workers: Processes that read images and never hold the network; 0 or 1 reads in threads of
+            the process that runs it. By default up to 16 with a GPU and long data sets, else none.
     """
 
     batch_size: int | None = None
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
     device: str = "cpu"
-    workers: int = 1
+    workers: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "workers"):
+        for name, least in (("batch_size", 1), ("workers", 0)):
             value = getattr(self, name)
-            if value is None and name == "batch_size":
+            if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int):
                 raise InvalidDataError(f"Expected {name} to be a whole number, got {value!r:.80}.")
-            if value < 1:
-                raise InvalidDataError(f"Expected {name} of at least 1, got {value}.")
-        _check_device(self.device)
-        if self.precision not in ("float32", "bfloat16"):
+            if value < least:
+                raise InvalidDataError(f"Expected {name} of at least {least}, got {value}.")
+        for device in self.devices:
+            _check_device(device)
+        if self.precision not in get_args(Precision):
             raise InvalidDataError(
-                f"Expected precision float32 or bfloat16, got {self.precision!r}."
+                f"Expected precision {', '.join(get_args(Precision))}, got {self.precision!r}."
             )
+        if self.precision == "tf32" and not self.is_cuda:
+            raise InvalidDataError("Expected a CUDA device for precision tf32. Choose float32.")
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that run the network, one process each where there are several."""
+        if not isinstance(self.device, str):
+            return (self.device,)
+        if self.device == "cuda" and torch.cuda.is_available() and torch.cuda.device_count() > 1:
+            return tuple(f"cuda:{k}" for k in range(torch.cuda.device_count()))
+        return tuple(name.strip() for name in self.device.split(","))
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the network runs on NVIDIA's GPUs."""
+        return torch.device(self.devices[0]).type == "cuda"
 
 
 def _check_device(name: object) -> None:

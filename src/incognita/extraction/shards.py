@@ -1,162 +1,37 @@
-"""The loop: images are read in threads, run through a model, and committed shard by shard."""
+"""The loop: batches are run through a model, and committed shard by shard.
+
+Reading, computing and writing overlap: readers are ahead of the model, and a thread behind it
+copies, checks and writes what it returned.
+"""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from incognita.containers import Dataset, ExtraOutput
-from incognita.errors import IncognitaError, InvalidDataError
-from incognita.extraction.settings import (
-    OutputRequest,
-    PassCount,
-    Settings,
-    ShardJob,
-    ShardLayout,
+from incognita.containers import ExtraOutput
+from incognita.errors import IncognitaError
+from incognita.extraction.loading import (
+    LONGEST_REASON,
+    Inputs,
+    LoadedBatch,
+    Loader,
+    is_of_a_reader,
 )
+from incognita.extraction.settings import OutputRequest, PassCount, Settings, ShardJob
 from incognita.extraction.store import Columns, ShardGroup
-from incognita.models.detector import PreprocessedImage
+from incognita.models.detector import steps_of
+from incognita.models.preprocessing import normalize
 
-Inputs = Tensor | tuple[PreprocessedImage, ...]
-_AHEAD = 2  # batches being loaded while the network works on one
-_IMAGES_PER_TASK = 16
-_LONGEST_REASON = 300
 Commit = Callable[[int, str, ShardGroup], None]
 Progress = Callable[[int], None]
-
-
-@dataclass(frozen=True, eq=False)
-class LoadedBatch:
-    """The images of one batch, and the reasons why some could not be read.
-
-    Args:
-        job: The shard the batch is part of.
-        rows: Places in the dataset of the images that could be read.
-        inputs: The inputs of the network: one tensor, or images of several sizes; None where no
-            image could be read.
-        failed_images: The reason why the image at a place could not be read.
-        is_last: Whether the shard ends with this batch.
-    """
-
-    job: ShardJob
-    rows: tuple[int, ...]
-    inputs: Inputs | None
-    failed_images: Mapping[int, str]
-    is_last: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Loader:
-    """Loads the batches of shards, in order.
-
-    Args:
-        dataset: The images.
-        preprocess: Converts one image to an input of the network.
-        layout: Images per shard and per batch; every shard starts a new batch, so that batches do
-            not depend on the number of processes.
-        threads: Images read at the same time.
-        pin: Whether to copy batches to pinned memory, from which a GPU reads by itself.
-    """
-
-    dataset: Dataset
-    preprocess: Callable[[np.ndarray], Any]
-    layout: ShardLayout
-    threads: int
-    pin: bool = False
-
-    def batches(self, jobs: Iterable[ShardJob]) -> Generator[LoadedBatch, None, None]:
-        """Load batches ahead of the consumer; jobs are taken one by one, as needed."""
-        readers, joiner = ThreadPoolExecutor(self.threads), ThreadPoolExecutor(1)
-        waiting: deque[Future[LoadedBatch]] = deque()
-        try:
-            for job in jobs:
-                for rows in self._batches_of(job.shard):
-                    waiting.append(joiner.submit(self._load, readers, job, rows))
-                    if len(waiting) > _AHEAD:
-                        yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:  # a consumer that stops early waits only for the images being read now
-            joiner.shutdown(wait=False, cancel_futures=True)
-            readers.shutdown(wait=True, cancel_futures=True)
-            joiner.shutdown(wait=True)
-
-    def _batches_of(self, index: int) -> list[range]:
-        shard, size = self._rows_of(index), self.layout.batch_size
-        return [shard[k : k + size] for k in range(0, len(shard), size)]
-
-    def _rows_of(self, index: int) -> range:
-        return self.layout.rows(index, len(self.dataset.image_ids))
-
-    def _load(self, readers: ThreadPoolExecutor, job: ShardJob, rows: range) -> LoadedBatch:
-        parts = [rows[k : k + _IMAGES_PER_TASK] for k in range(0, len(rows), _IMAGES_PER_TASK)]
-        read = [result for part in readers.map(self._read_all, parts) for result in part]
-        results = dict(zip(rows, read, strict=True))
-        self._check_shapes(results)
-        inputs = {row: result for row, result in results.items() if not isinstance(result, str)}
-        failed_images = {row: reason for row, reason in results.items() if isinstance(reason, str)}
-        joined = self._joined(list(inputs.values())) if inputs else None
-        is_last = rows.stop == self._rows_of(job.shard).stop
-        return LoadedBatch(job, tuple(inputs), joined, failed_images, is_last)
-
-    def _read_all(self, rows: range) -> list[Tensor | PreprocessedImage | str]:
-        return [self._read(row) for row in rows]
-
-    def _read(self, row: int) -> Tensor | PreprocessedImage | str:
-        """Return the network's input for one image, or the reason why there is none."""
-        try:
-            image = self.dataset.load(row)
-            inputs = None if (fault := _fault(image)) else self.preprocess(image)
-        except MemoryError:  # not the fault of this image
-            raise
-        except Exception as error:  # whatever a file or a decoder may raise
-            return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LONGEST_REASON]
-        if inputs is None:
-            return fault
-        if not isinstance(inputs, Tensor | PreprocessedImage):
-            return f"preprocess gave {type(inputs).__name__}, not a tensor"
-        return inputs
-
-    def _check_shapes(self, results: Mapping[int, Tensor | PreprocessedImage | str]) -> None:
-        """Raise if tensors cannot be one batch, which is the fault of no single image."""
-        shapes = {k: list(found.shape) for k, found in results.items() if isinstance(found, Tensor)}
-        if not shapes:
-            return
-        first = next(iter(shapes))
-        for row, shape in shapes.items():
-            if shape != shapes[first]:
-                ids = self.dataset.image_ids
-                raise InvalidDataError(
-                    f"The preprocessing returns different shapes, {shapes[first]} for {ids[first]} "
-                    f"and {shape} for {ids[row]}, which cannot be one batch. Resize and crop all "
-                    f'images to one size, such as --preprocess "size=256 crop=224 …".'
-                )
-
-    def _joined(self, inputs: Sequence[Tensor | PreprocessedImage]) -> Inputs:
-        images = tuple(image for image in inputs if isinstance(image, PreprocessedImage))
-        if images:
-            return images
-        batch = torch.stack([tensor for tensor in inputs if isinstance(tensor, Tensor)])
-        if batch.ndim == 4:
-            batch = batch.contiguous(memory_format=torch.channels_last)
-        return batch.pin_memory() if self.pin else batch
-
-
-def _fault(image: object) -> str:
-    if not isinstance(image, np.ndarray):
-        return f"the image is a {type(image).__name__}, not an array"
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
-        return (
-            f"the image is {image.dtype} of shape {list(image.shape)}, not uint8 [height, width, 3]"
-        )
-    return ""
+_AHEAD = 2  # batches whose results wait to be copied, checked and written
 
 
 class ModelPass(ABC):
@@ -166,9 +41,12 @@ class ModelPass(ABC):
     where an extra output has a `gradient_key`.
     """
 
-    def __init__(self, module: nn.Module, pixel_std: Tensor, settings: Settings):
+    def __init__(self, module: nn.Module, model: Any, settings: Settings):
         self.device = torch.device(settings.device)
-        self.pixel_std = pixel_std.to(self.device, torch.float32).view(1, -1, 1, 1)
+        self._allows_tf32 = settings.precision == "tf32"
+        statistics = steps_of(model).statistics
+        self._values = None if statistics is None else statistics.on(self.device)
+        self.pixel_std = model.pixel_std.to(self.device, torch.float32).view(1, -1, 1, 1)
         self.passes = PassCount()
         self.close = _restoring(module)
         module.eval().requires_grad_(False)
@@ -182,6 +60,11 @@ class ModelPass(ABC):
 
         The number of rows is None where each image has one.
         """
+
+    def on_device(self, pixels: Tensor) -> Tensor:
+        """Copy a batch to the device, and normalize it there if readers left that to it."""
+        pixels = pixels.to(self.device, non_blocking=True)
+        return pixels if self._values is None else normalize(pixels, self._values)
 
     def count(self, **passes: int) -> None:
         """Add to the number of passes."""
@@ -206,15 +89,19 @@ class ModelPass(ABC):
 
     @contextmanager
     def exact(self) -> Iterator[None]:
-        """Make CUDA compute in the requested precision, and the same in every run."""
+        """Make CUDA compute in the requested precision, and the same in every run.
+
+        Convolutions are chosen by rule and not by timing, and only among deterministic ones;
+        TF32, which keeps 10 bits behind the point, is used where it was asked for.
+        """
         if self.device.type != "cuda":
             yield
             return
         allow_tf32 = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = self._allows_tf32
         try:
             with torch.backends.cudnn.flags(
-                enabled=True, benchmark=False, deterministic=True, allow_tf32=False
+                enabled=True, benchmark=False, deterministic=True, allow_tf32=self._allows_tf32
             ):
                 yield
         finally:
@@ -239,6 +126,20 @@ def _restoring(module: nn.Module) -> Callable[[], None]:
     return restore
 
 
+class _Recorded(NamedTuple):
+    """What the model returned for some images, perhaps still on its way to the host."""
+
+    rows: tuple[int, ...]
+    groups: dict[str, Columns]
+    counts: tuple[int, ...] | None
+    is_copied: Callable[[], None]
+
+    def finished(self) -> dict[str, ShardGroup]:
+        """Wait for the copies, and leave out images with NaN or infinity."""
+        self.is_copied()
+        return {name: _finite(self.rows, part, self.counts) for name, part in self.groups.items()}
+
+
 @dataclass(eq=False)
 class ShardRunner:
     """Runs a model over shards and commits each group when its shard is complete.
@@ -247,42 +148,47 @@ class ShardRunner:
         model: The model; it counts its passes.
         loader: The source of its batches.
         request: The groups that may be recorded.
-        turn: Held while the model computes (see `run_in_workers`).
+        turn: Held while the model computes (see `run_on_devices`).
     """
 
     model: ModelPass
     loader: Loader
     request: OutputRequest
     turn: AbstractContextManager[object]
+    _parts: dict[str, list[ShardGroup]] = field(default_factory=lambda: defaultdict(list))
 
     def run(self, jobs: Iterable[ShardJob], commit: Commit, on_progress: Progress) -> None:
         """Run shards one after another, calling `on_progress` after each batch."""
-        parts: dict[str, list[ShardGroup]] = defaultdict(list)
-        with closing(self.loader.batches(jobs)) as batches:
-            for batch in batches:
-                for recorded in self._record(batch):
-                    for group, part in recorded.items():
-                        parts[group].append(part)
-                if batch.is_last:
-                    for group in batch.job.groups:
-                        commit(batch.job.shard, group, ShardGroup.concatenate(parts.pop(group)))
-                on_progress(len(batch.rows) + len(batch.failed_images))
+        waiting: deque[Future[int]] = deque()
+        with ThreadPoolExecutor(1) as writer, closing(self.loader.batches(jobs)) as batches:
+            try:
+                for batch in batches:
+                    recorded = list(self._record(batch))
+                    waiting.append(writer.submit(self._finish, batch, recorded, commit))
+                    if len(waiting) > _AHEAD:
+                        on_progress(waiting.popleft().result())
+                while waiting:
+                    on_progress(waiting.popleft().result())
+            finally:
+                for future in waiting:
+                    future.cancel()
 
-    def _record(self, batch: LoadedBatch) -> Iterator[dict[str, ShardGroup]]:
-        yield dict.fromkeys(batch.job.groups, ShardGroup((), {}, batch.failed_images))
-        if batch.inputs is not None:
+    def _record(self, batch: LoadedBatch) -> Iterator[_Recorded | dict[str, ShardGroup]]:
+        images = batch.images
+        yield dict.fromkeys(batch.job.groups, ShardGroup((), {}, images.failed_images))
+        if images.inputs is not None:
             request = self.request.only(batch.job.groups)
-            yield from self._record_images(batch.rows, batch.inputs, request)
+            yield from self._record_images(images.rows, images.inputs, request)
 
     def _record_images(
         self, rows: tuple[int, ...], inputs: Inputs, request: OutputRequest
-    ) -> Iterator[dict[str, ShardGroup]]:
+    ) -> Iterator[_Recorded | dict[str, ShardGroup]]:
         """Run images together; if the model fails, one by one, to find those it fails on."""
         passes = self.model.passes
         try:
             with self.turn, self.model.exact():
                 groups, counts = self.model.record(inputs, request)
-                groups = {group: _on_host(columns) for group, columns in groups.items()}
+                recorded = _Recorded(rows, *_to_host(groups, self.model.device, counts))
         except Exception as error:  # whatever a model may raise
             if not _is_of_the_image(error):
                 raise
@@ -292,10 +198,49 @@ class ShardRunner:
                 yield dict.fromkeys(request, ShardGroup((), {}, failed))
                 return
         else:
-            yield {group: _finite(rows, part, counts) for group, part in groups.items()}
+            yield recorded
             return
         for k in range(len(rows)):
             yield from self._record_images(rows[k : k + 1], inputs[k : k + 1], request)
+
+    def _finish(
+        self,
+        batch: LoadedBatch,
+        recorded: Iterable[_Recorded | dict[str, ShardGroup]],
+        commit: Commit,
+    ) -> int:
+        """Add a batch to its shard, commit the shard with its last batch; return its images."""
+        for part in recorded:
+            groups = part.finished() if isinstance(part, _Recorded) else part
+            for name, group in groups.items():
+                self._parts[name].append(group)
+        if batch.is_last:
+            for name in batch.job.groups:
+                commit(batch.job.shard, name, ShardGroup.concatenate(self._parts.pop(name)))
+        return len(batch.images.rows) + len(batch.images.failed_images)
+
+
+def _to_host(
+    groups: dict[str, Columns], device: torch.device, counts: tuple[int, ...] | None
+) -> tuple[dict[str, Columns], tuple[int, ...] | None, Callable[[], None]]:
+    """Copy columns to the host, floats in single precision; a GPU goes on meanwhile."""
+    is_cuda = device.type == "cuda"
+    copied: dict[str, Columns] = {
+        group: {name: _copy(column, pin=is_cuda) for name, column in columns.items()}
+        for group, columns in groups.items()
+    }
+    if not is_cuda:
+        return copied, counts, lambda: None
+    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    done.record(torch.cuda.current_stream(device))
+    return copied, counts, done.synchronize
+
+
+def _copy(column: Tensor, *, pin: bool) -> Tensor:
+    dtype = torch.float32 if column.is_floating_point() else column.dtype
+    with torch.inference_mode(mode=False):  # a method may change or differentiate a column
+        host = torch.empty(column.shape, dtype=dtype, pin_memory=pin)
+    return host.copy_(column.detach(), non_blocking=pin)
 
 
 def _finite(rows: tuple[int, ...], columns: Columns, counts: tuple[int, ...] | None) -> ShardGroup:
@@ -325,8 +270,10 @@ def _finite(rows: tuple[int, ...], columns: Columns, counts: tuple[int, ...] | N
 
 
 def _is_of_the_image(error: Exception) -> bool:
-    """Whether an error may be due to an image: not to memory, the device or an adapter."""
+    """Whether an error may be due to an image: not to memory, the device, a reader, an adapter."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError | IncognitaError):
+        return False
+    if is_of_a_reader(error):
         return False
     return not any(words in str(error) for words in ("CUDA error", "allocate memory"))
 
@@ -334,15 +281,4 @@ def _is_of_the_image(error: Exception) -> bool:
 def _failure(error: Exception) -> str:
     """Format the failure as one line."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"the network failed on it: {text}"[:_LONGEST_REASON]
-
-
-def _on_host(columns: Columns) -> Columns:
-    """Copy columns to the host, floats in single precision."""
-    return {
-        # `clone` leaves inference mode: a method may change or differentiate a column
-        name: column.detach()
-        .to("cpu", torch.float32 if column.is_floating_point() else column.dtype)
-        .clone(memory_format=torch.contiguous_format)
-        for name, column in columns.items()
-    }
+    return f"the network failed on it: {text}"[:LONGEST_REASON]

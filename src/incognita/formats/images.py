@@ -1,12 +1,16 @@
 """Image files as a data set: loaded one by one on demand, identified by their content."""
 
+import importlib
 import os
 import stat
+import sys
+import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -102,6 +106,7 @@ def user_cache_dir() -> Path:
 IMAGE_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 READERS = 8  # threads that wait for the disk
 FILES_PER_TASK = 256
+_UNCHANGED = 0  # how torchvision calls a JPEG file's own channels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -227,7 +232,57 @@ class RealFolder(NamedTuple):
 def load_image(path: Path) -> Shaped[np.ndarray, "height width 3"]:
     """Read an image file as uint8 RGB."""
     with opened_image(path) as image:
+        decode = _decode_jpeg() if image.format in ("JPEG", "MPO") else None
+        if decode is not None and image.mode in ("RGB", "L"):
+            with suppress(RuntimeError):  # damaged: Pillow says what is wrong with it
+                return decode(path)
         return _rgb(image)
+
+
+def _decode_jpeg() -> Callable[[Path], Shaped[np.ndarray, "height width 3"]] | None:
+    """Return torchvision's decoder of JPEG files, if it is there and decodes as Pillow does.
+
+    It takes as little as half the time, because it copies pixels once.
+    """
+    return _checked_decoder() if "torch" in sys.modules else None
+
+
+@lru_cache(maxsize=1)
+def _checked_decoder() -> Callable[[Path], Shaped[np.ndarray, "height width 3"]] | None:
+    """Compare both decoders on small pictures: their versions of libjpeg may differ."""
+    try:
+        import torch
+
+        importlib.import_module("torchvision")  # it registers the operation
+
+        # the operation itself: the function around it warns that torchcodec will replace it
+        operation = torch.ops.image.decode_jpeg
+    except Exception:  # torchvision may be missing, not fit this torch, or have no decoder
+        return None
+
+    def decode(path: Path) -> Shaped[np.ndarray, "height width 3"]:
+        content = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
+        levels = operation(content, _UNCHANGED).expand(3, -1, -1).permute(1, 2, 0)
+        return np.ascontiguousarray(levels.numpy())
+
+    return decode if _decodes_like_pillow(decode) else None
+
+
+def _decodes_like_pillow(decode: Callable[[Path], np.ndarray]) -> bool:
+    from PIL import Image
+
+    levels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    picture = Image.fromarray(levels).resize((61, 43))
+    kinds = [{"subsampling": k, "progressive": p} for k in (0, 1, 2) for p in (False, True)]
+    with tempfile.TemporaryDirectory(prefix="incognita-jpeg-") as folder:
+        path = Path(folder, "picture.jpg")
+        for image, options in [(picture.convert("L"), {}), *((picture, kind) for kind in kinds)]:
+            image.save(path, "JPEG", quality=85, **options)
+            with Image.open(path) as read:
+                expected = np.asarray(read.convert("RGB"))
+            if not np.array_equal(decode(path), expected):
+                return False
+    return True
 
 
 @contextmanager
@@ -282,7 +337,7 @@ def _rgb(image: Any) -> Shaped[np.ndarray, "height width 3"]:
         return np.repeat(levels[:, :, None], 3, axis=2)
     # it changes no pixel of an RGB copy, but Pillow would warn of it each time
     image.info.pop("transparency", None)
-    return np.asarray(image.convert("RGB"))
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 def are_present(root: Path, paths: Sequence[str]) -> Bool[np.ndarray, "n"]:

@@ -31,7 +31,7 @@ from incognita.models.introspection import (
     trace,
     unwrap,
 )
-from incognita.models.preprocessing import Preprocessing
+from incognita.models.preprocessing import InputSteps, Preprocessing, input_steps
 from incognita.shapes import Float, Shaped
 
 
@@ -142,6 +142,11 @@ class WrappedClassifier(PicklableAdapter):
             pixel_std=std,
             states_preprocessing=True,
         )
+
+    @property
+    def input_steps(self) -> InputSteps:
+        """What readers do with an image, and what is left to the device of the network."""
+        return input_steps(self.preprocess_image)
 
     def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> Tensor:
         """Convert one uint8 RGB image to an input of the network."""

@@ -18,6 +18,7 @@ from incognita.errors import InvalidDataError, count, unknown_name
 from incognita.models.fingerprints import PicklableAdapter, source_of
 from incognita.models.introspection import MapSource, unwrap
 from incognita.models.libraries import LIBRARIES, library_of
+from incognita.models.preprocessing import InputSteps, input_steps
 from incognita.shapes import Float, Int, Shaped
 
 LATENT = "latent/"  # before the name of the layer that LaRD reads
@@ -74,11 +75,34 @@ class BoxFilter:
 
 
 class PreprocessedImage(NamedTuple):
-    """One image as input of the network, and its original height and width."""
+    """One image as input of the network, and its original height and width.
 
-    pixels: Float[Tensor, "channels height width"]
+    `pixels` are floats [channels, height, width]; or levels of uint8 [height, width, channels],
+    which the device of the network normalizes.
+    """
+
+    pixels: Shaped[Tensor, "_ _ _"]
     height: int
     width: int
+
+
+@dataclass(frozen=True)
+class ImageReader:
+    """Converts an image and keeps its original height and width."""
+
+    read: Callable[..., Any]
+
+    def __call__(self, image: Shaped[np.ndarray, "height width 3"]) -> PreprocessedImage:
+        pixels = self.read(image)
+        if isinstance(pixels, np.ndarray):
+            pixels = np.require(pixels, requirements=("C", "W"))
+        return PreprocessedImage(torch.as_tensor(pixels), *image.shape[:2])
+
+
+def detector_steps(preprocess: Callable[..., Any]) -> InputSteps:
+    """Return what readers do with an image of a detector, and what is left to its device."""
+    steps = input_steps(preprocess)
+    return steps._replace(read=ImageReader(steps.read))
 
 
 class ImageDetections(NamedTuple):
@@ -272,6 +296,12 @@ def check_classes(image: ImageDetections, n_classes: int, detector: str) -> None
         )
 
 
+def steps_of(model: Any) -> InputSteps:
+    """Return how images become inputs of a model; without such steps, by its `preprocess`."""
+    steps: InputSteps | None = getattr(model, "input_steps", None)
+    return InputSteps(model.preprocess, is_detached=False) if steps is None else steps
+
+
 def is_detector(model: object) -> TypeGuard[Detector]:
     """Return whether a model is a detector, by its methods alone.
 
@@ -417,6 +447,11 @@ class SelectedClasses(DetectorAdapter):
     def weights_hash(self) -> str:
         """The hash of the inner detector and of the selection."""
         return sha256(f"{self.inner.weights_hash} {self.places}".encode()).hexdigest()
+
+    @property
+    def input_steps(self) -> InputSteps:
+        """The steps of the inner detector."""
+        return steps_of(self.inner)
 
     def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> PreprocessedImage:
         """Convert one uint8 RGB image to an input of the network."""

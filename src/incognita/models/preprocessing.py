@@ -7,16 +7,19 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import PIL
 import torch
 from PIL import Image
 from torch import Tensor
 
 from incognita.calls import check_types, parse_call, split_calls
 from incognita.errors import InvalidDataError, unknown_name
-from incognita.shapes import Float, Shaped
+from incognita.kernels.resampling import FILTERS, resize_window
+from incognita.shapes import Float, Shaped, UInt8
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 Channels = tuple[float, float, float]  # red, green, blue
+_PILLOW = int(PIL.__version__.split(".")[0])
 _EXAMPLE = "size=256 crop=224 mean=imagenet std=imagenet"
 
 
@@ -25,6 +28,13 @@ class PixelStatistics(NamedTuple):
 
     mean: Channels
     std: Channels
+
+    def on(self, device: torch.device | str) -> Float[Tensor, "3 3"]:
+        """Return white, mean and std of each channel as a tensor on a device.
+
+        White, too: division by a number of the host may become a product, which rounds differently.
+        """
+        return torch.tensor(((255.0,) * 3, self.mean, self.std), device=device)
 
 
 STATISTICS = {
@@ -115,13 +125,24 @@ class Preprocessing:
 
     def __call__(self, image: Shaped[np.ndarray, "_ _ 3"]) -> Float[Tensor, "3 _ _"]:
         """Convert one uint8 RGB image to a normalized float32 tensor."""
-        _check(image)
-        image = self._cropped(self._resized(image))
+        image = self.pixels(image)
         table = _values(*self.statistics)
         planes = np.empty((3, *image.shape[:2]), np.float32)
         for channel in range(3):
             np.take(table[channel], image[:, :, channel], out=planes[channel])
         return torch.from_numpy(planes)
+
+    def pixels(self, image: Shaped[np.ndarray, "_ _ 3"]) -> Shaped[np.ndarray, "_ _ 3"]:
+        """Resize and crop one uint8 RGB image; `normalize` does the rest for a whole batch."""
+        _check(image)
+        target = self._target(*image.shape[:2])
+        crop = target if self.crop is None else _both(self.crop)
+        whole = round if self.crop_corner == "nearest" else int
+        top, left = (
+            max(whole((side - kept) / 2), 0) for side, kept in zip(target, crop, strict=True)
+        )
+        kept = min(crop[0], target[0]), min(crop[1], target[1])
+        return _padded(self._resized(image, target, (top, left), kept), crop)
 
     @property
     def statistics(self) -> PixelStatistics:
@@ -130,13 +151,25 @@ class Preprocessing:
         assert not isinstance(self.std, str)
         return PixelStatistics(self.mean, self.std)
 
-    def _resized(self, image: Shaped[np.ndarray, "_ _ 3"]) -> Shaped[np.ndarray, "_ _ 3"]:
-        height, width = image.shape[:2]
-        target = self._target(height, width)
-        if target == (height, width):
-            return image
-        method = Image.Resampling[self.interpolation.upper()]
-        return np.asarray(Image.fromarray(image).resize(target[::-1], method))
+    def _resized(
+        self,
+        image: Shaped[np.ndarray, "_ _ 3"],
+        target: tuple[int, int],
+        corner: tuple[int, int],
+        kept: tuple[int, int],
+    ) -> Shaped[np.ndarray, "_ _ 3"]:
+        """Resize an image, and return what begins at a corner and is kept."""
+        (top, left), (height, width) = corner, kept
+        if target == image.shape[:2]:
+            return image[top : top + height, left : left + width]
+        if self.interpolation == "nearest":
+            resized = np.asarray(
+                Image.fromarray(image).resize(target[::-1], Image.Resampling.NEAREST)
+            )
+            return resized[top : top + height, left : left + width]
+        kind = FILTERS.index(self.interpolation)
+        rows_first = _rows_first(image.shape[0] - target[0], image.shape[1] - target[1])
+        return resize_window(np.ascontiguousarray(image), target, corner, kept, kind, rows_first)
 
     def _target(self, height: int, width: int) -> tuple[int, int]:
         if self.size is None:
@@ -148,17 +181,25 @@ class Preprocessing:
             return self.size, int(self.size * width / height)
         return int(self.size * height / width), self.size
 
-    def _cropped(self, image: Shaped[np.ndarray, "_ _ 3"]) -> Shaped[np.ndarray, "_ _ 3"]:
-        if self.crop is None:
-            return image
-        height, width = (self.crop,) * 2 if isinstance(self.crop, int) else self.crop
-        missing = max(height - image.shape[0], 0), max(width - image.shape[1], 0)
-        if any(missing):
-            borders = [(n // 2, n - n // 2) for n in missing]
-            image = np.pad(image, [*borders, (0, 0)])
-        whole = round if self.crop_corner == "nearest" else int
-        top, left = whole((image.shape[0] - height) / 2), whole((image.shape[1] - width) / 2)
-        return image[top : top + height, left : left + width]
+
+def _rows_first(lost_height: int, lost_width: int) -> bool:
+    """Whether Pillow, in the version that is installed, resizes along rows first."""
+    shrinks_more = lost_height > 0 and lost_height > 2 * lost_width
+    return _PILLOW < 13 or not shrinks_more
+
+
+def _both(side: int | tuple[int, int]) -> tuple[int, int]:
+    return (side, side) if isinstance(side, int) else side
+
+
+def _padded(
+    image: Shaped[np.ndarray, "_ _ 3"], crop: tuple[int, int]
+) -> Shaped[np.ndarray, "_ _ 3"]:
+    """Add a black border to an image that is smaller than the crop."""
+    missing = crop[0] - image.shape[0], crop[1] - image.shape[1]
+    if not any(missing):
+        return image
+    return np.pad(image, [*((n // 2, n - n // 2) for n in missing), (0, 0)])
 
 
 def _statistics(field: str, name: str) -> Channels:
@@ -178,6 +219,48 @@ def _in_words(field: str, value: Any) -> str:
     """Write a value as `--preprocess` takes it, by the name of its data set where it has one."""
     names = (name for name, known in STATISTICS.items() if getattr(known, field, None) == value)
     return next(names, f"{value}".replace(" ", ""))
+
+
+def normalize(
+    batch: UInt8[Tensor, "n _ _ 3"], values: Float[Tensor, "3 3"]
+) -> Float[Tensor, "n 3 _ _"]:
+    """Convert a batch of pixels to floats, the same as `Preprocessing` of single images.
+
+    Channels are last in memory.
+
+    Args:
+        batch: Levels of uint8.
+        values: From `PixelStatistics.on`, on the device of the batch.
+
+    >>> preprocess = Preprocessing(mean="imagenet", std="imagenet")
+    >>> image = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    >>> batch = normalize(torch.from_numpy(image)[None], preprocess.statistics.on("cpu"))
+    >>> torch.equal(batch[0], preprocess(image))
+    True
+    """
+    white, mean, std = values
+    return batch.float().div_(white).sub_(mean).div_(std).permute(0, 3, 1, 2)
+
+
+class InputSteps(NamedTuple):
+    """How an image becomes an input, cut where the device of the network takes over.
+
+    Args:
+        read: Converts one image; it must not hold the network if `is_detached`.
+        statistics: Applied on the device, where `read` returns whole levels [height, width, 3].
+        is_detached: Whether `read` can be sent to other processes without the network.
+    """
+
+    read: Callable[[np.ndarray], Any]
+    statistics: PixelStatistics | None = None
+    is_detached: bool = True
+
+
+def input_steps(preprocess: Callable[..., Any]) -> InputSteps:
+    """Return the steps of a preprocessing: levels first where it can be cut there."""
+    if isinstance(preprocess, Preprocessing):
+        return InputSteps(preprocess.pixels, preprocess.statistics)
+    return InputSteps(preprocess)
 
 
 @dataclass(frozen=True)

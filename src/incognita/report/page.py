@@ -211,6 +211,7 @@ def render(page: Page, *, template: str = "page.html", **values: Any) -> str:
     values |= {"page": page, "anchors": anchors}
     values["places"] = [anchors.new(part.anchor or part.question) for part in page.sections]
     html = environment().get_template(template).render(values)
+    html = html.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
     # half of a surrogate pair cannot be written as UTF-8
     return html.encode("utf-8", "backslashreplace").decode()
 

@@ -26,6 +26,7 @@ from incognita.models.detector import (
     HeadKind,
     ImageDetections,
     PreprocessedImage,
+    detector_steps,
     name_layers,
 )
 from incognita.models.fingerprints import describe_callable, hash_weights
@@ -41,7 +42,7 @@ from incognita.models.from_torchvision.families import (
 )
 from incognita.models.introspection import eval_mode, recording, unwrap
 from incognita.models.load import ModelOptions, load_weights, read_weights
-from incognita.models.preprocessing import Preprocessing
+from incognita.models.preprocessing import InputSteps, Preprocessing
 from incognita.shapes import Shaped
 
 _FAMILIES: tuple[tuple[type[nn.Module], TorchvisionFamily], ...] = (
@@ -89,6 +90,11 @@ class TorchvisionDetector(DetectorAdapter):
         """The sha256 of the network with its current weights and settings."""
         text = f"{hash_weights(self.module)} {settings_text(self.module)} {self.first_label}"
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def input_steps(self) -> InputSteps:
+        """What readers do with an image, and what is left to the device of the network."""
+        return detector_steps(self.preprocess_image)
 
     def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> PreprocessedImage:
         """Convert one uint8 RGB image to an input of the network."""

@@ -24,6 +24,7 @@ from incognita.models.detector import (
     HeadKind,
     ImageDetections,
     PreprocessedImage,
+    detector_steps,
     name_layers,
 )
 from incognita.models.fingerprints import hash_weights
@@ -45,7 +46,7 @@ from incognita.models.introspection import (
     recording,
     unwrap,
 )
-from incognita.models.preprocessing import FromPIL
+from incognita.models.preprocessing import FromPIL, InputSteps
 from incognita.shapes import Float, Int, Shaped
 
 _FEATURES = "features"
@@ -253,6 +254,11 @@ class TransformersDetector(DetectorAdapter):
         if self.prompts is None:
             return weights
         return hashlib.sha256(f"{weights} {self.prompts.fingerprint}".encode()).hexdigest()
+
+    @property
+    def input_steps(self) -> InputSteps:
+        """What readers do with an image, and what is left to the device of the network."""
+        return detector_steps(self.preprocess_image)
 
     def preprocess(self, image: Shaped[np.ndarray, "height width 3"]) -> PreprocessedImage:
         """Convert one uint8 RGB image to an input of the network."""
