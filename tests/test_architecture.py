@@ -93,7 +93,6 @@ SINGLE_IMPORTER = {
     "incognita.report.leaderboard_site",
     "incognita.report.mistakes",
     "incognita.report.page",
-    "incognita.report.method_docs",
     "incognita.results.outcomes",
     "incognita.semantics.class_names",
     "incognita.semantics.similarity",
