@@ -300,7 +300,7 @@ def test_every_command_exists_with_its_options(line):
 
 def test_every_option_in_the_tables_exists():
     described = set(re.findall(r"`(--[a-z-]+)", EVERYTHING))
-    plain = ("certify", "run", "corrupt", "audit", "compare", "leaderboard")
+    plain = ("certify", "run", "corrupt", "audit", "compare", "leaderboard", "reproduce")
     helps = [help_of([command]) for command in plain]
     helps += [help_of(["selfaware", command]) for command in ("fit", "apply", "evaluate", "study")]
     helps += [help_of(["results", command]) for command in ("ls", "verify", "export")]

@@ -3,11 +3,13 @@
 import hashlib
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import polars
 import pytest
 from tests.evaluation.box_worlds import CellDetector, box_benchmark
+from tests.evaluation.test_open_set_detectors import OpenDetector
 from tests.evaluation.worlds import TinyNet, tiny_benchmark
 from typer.testing import CliRunner
 
@@ -219,6 +221,186 @@ def test_wrong_choices_get_one_sentence(runs, options, message):
     import re
 
     assert re.search(message, str(done.exception))
+
+
+# ------------------------------------------------------------------ detectors, number by number
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    """A detector with a mixed set, an open-set detector, and methods with chosen parameters."""
+    root = tmp_path_factory.mktemp("searched")
+    for name, detector in (("closed", CellDetector()), ("open", OpenDetector())):
+        incognita.evaluate(
+            detector, box_benchmark(), "msp, knn(k=3)", search=True, n_resamples=12,
+            out=root / name / "results", store=root / name / "outputs",
+        )  # fmt: skip
+    return root
+
+
+@pytest.mark.parametrize("kind", ["closed", "open"])
+def test_tuned_methods_and_own_labels_of_a_detector_are_verified(searched, kind):
+    report = verify_results(searched / kind)
+    assert report.is_complete, report.summary()
+    methods = {v.method for v in report.verifications}
+    assert {"msp", "knn(k=3)", "knn(k=3) (tuned)"} <= methods
+    assert ("own-label" in methods) == (kind == "open")
+
+
+def every_kind_of_number(document) -> list[int]:
+    """Return one number of each metric, convention, and kind of split that has a value."""
+    seen = {}
+    for k, number in enumerate(document["results"]):
+        setting = "all boxes" if number["split"].startswith("all boxes") else ""
+        is_set = "/" in number["split"]
+        if number["value"] is not None:
+            seen.setdefault((number["metric"], number["convention"], setting, is_set), k)
+    return list(seen.values())
+
+
+def test_a_changed_number_of_any_metric_convention_and_split_is_found(searched, tmp_path):
+    """All are changed at once, each by a little; every single one must be named."""
+    for kind, method in (("closed", "msp"), ("open", "own-label")):
+        copy = shutil.copytree(searched / kind, tmp_path / kind)
+        path = next(copy.rglob(f"{method}-*.json"))
+        document = json.loads(path.read_text())
+        changed = every_kind_of_number(document)
+        conventions = {document["results"][k]["convention"] for k in changed}
+        assert conventions >= {"paper", "fmiyc"}
+        for k in changed:
+            document["results"][k]["value"] += 1e-6
+        path.write_text(json.dumps(document))
+        (wrong,) = [v for v in verify_results(copy).verifications if v.status is Status.WRONG]
+        n_named = len(wrong.reasons) - 1 + int(wrong.reasons[-1].split()[1])
+        assert n_named == len(changed) > 30
+
+
+@pytest.mark.parametrize("kind", ["images", "boxes"])
+def test_a_changed_support_is_found(runs, kind):
+    path = result_of(runs, kind)
+    document = json.loads(path.read_text())
+    number = next(r for r in document["results"] if r["metric"] == "auroc")
+    name = next(iter(number["support"]))
+    number["support"][name] += 1
+    path.write_text(json.dumps(document))
+    done = run("verify", runs / kind)
+    assert done.exit_code == 1
+    assert f"support of auroc (paper) of {number['split']}" in " ".join(done.stdout.split())
+
+
+def test_a_changed_threshold_of_a_detector_is_found(runs):
+    path = result_of(runs, "boxes")
+    document = json.loads(path.read_text())
+    document["thresholds"]["tau"]["value"] += 0.1
+    path.write_text(json.dumps(document))
+    done = run("verify", runs / "boxes")
+    assert done.exit_code == 1
+    assert "the threshold tau is stored as" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("kind", ["images", "boxes"])
+def test_scores_that_were_changed_with_their_hash_are_found(runs, kind):
+    path = result_of(runs, kind)
+    scores = path.with_suffix(".parquet")
+    frame = polars.read_parquet(scores)
+    frame.with_columns(polars.col("unknown_score").reverse()).write_parquet(scores)
+    document = json.loads(path.read_text())
+    document["scores_sha256"] = sha256(scores.read_bytes()).hexdigest()
+    path.write_text(json.dumps(document))
+    done = run("verify", runs / kind)
+    assert done.exit_code == 1
+    words = " ".join(done.stdout.split())
+    expected = "is stored as" if kind == "images" else f"unknown_score of {scores.name}"
+    assert expected in words
+
+
+@pytest.mark.parametrize("kind", ["images", "boxes"])
+def test_a_result_that_poses_as_another_is_found(runs, kind):
+    path = result_of(runs, kind)
+    document = json.loads(path.read_text())
+    document["identity"]["model"] = "a better model"
+    path.write_text(json.dumps(document))
+    done = run("verify", runs / kind)
+    assert done.exit_code == 1
+    assert "its identity" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("suffix", [".json", ".parquet"])
+def test_a_missing_file_of_a_detector_is_named(runs, suffix):
+    path = result_of(runs, "boxes").with_suffix(suffix)
+    path.unlink()
+    done = run("verify", runs / "boxes")
+    assert done.exit_code == 1
+    assert f"{path.name} is missing" in " ".join(done.stdout.split())
+
+
+def test_changed_outputs_of_a_detector_are_found(runs):
+    """A stored output that was replaced gives other numbers, or cannot be read."""
+    path = max((runs / "boxes" / "outputs").rglob("*.safetensors"), key=lambda p: p.stat().st_size)
+    content = bytearray(path.read_bytes())
+    content[-64:] = bytes(64)
+    path.write_bytes(bytes(content))
+    done = run("verify", runs / "boxes")
+    assert done.exit_code in (1, 4)
+
+
+# ------------------------------------------------------------------ self-aware runs
+
+
+@pytest.fixture(scope="module")
+def aware(tmp_path_factory):
+    out = tmp_path_factory.mktemp("aware")
+    line = [
+        "run", "terra/self-aware", "--limit", "12", "--resamples", "10", "--out", str(out),
+        "--training", "plain", "--training-seed", "3", "--disclose", "outlier-data=none",
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, line)
+    assert done.exit_code == 0, done.output
+    return out, done.stdout
+
+
+def test_a_self_aware_run_is_shown_as_it_was(aware):
+    out, printed = aware
+    (report,) = out.rglob("report.json")
+    for path in (out, report.parent, report):
+        shown = CliRunner().invoke(app, ["show", str(path)])
+        assert shown.exit_code == 0, shown.output
+        assert shown.stdout == printed
+    shown = CliRunner().invoke(app, ["show", str(out), "--json"])
+    assert json.loads(shown.stdout) == json.loads(report.read_text())
+    refused = CliRunner().invoke(app, ["show", str(out), "--methods", "msp"])
+    assert isinstance(refused.exception, IncognitaError)
+
+
+def test_a_self_aware_run_discloses_what_its_rules_were_chosen_on(aware):
+    (path,) = aware[0].rglob("report.json")
+    inputs = json.loads(path.read_text())["inputs"]
+    assert (inputs["training"], inputs["training_seed"]) == ("plain", 3)
+    assert inputs["disclosure"]["outlier data"] == "none"
+    assert inputs["disclosure"]["external supervision"] == "not stated"
+    assert "known validation images (calibrator" in inputs["disclosure"]["calibration data"]
+
+
+def test_of_a_self_aware_run_what_follows_from_other_numbers_is_verified(aware, tmp_path):
+    out = shutil.copytree(aware[0], tmp_path / "aware")
+    done = run("verify", out)
+    assert done.exit_code == 4  # nothing is wrong, but not everything could be computed again
+    assert "only DAQ, BA and IDQ" in " ".join(done.stdout.split())
+    (path,) = out.rglob("report.json")
+    document = json.loads(path.read_text())
+    for metric in ("detection_awareness_quality", "in_distribution_quality", "balanced_accuracy"):
+        changed = json.loads(json.dumps(document))
+        number = next(r for r in changed["results"] if r["metric"] == metric)
+        number["value"] += 0.01
+        path.write_text(json.dumps(changed))
+        done = run("verify", out)
+        assert done.exit_code == 1
+        assert f"{metric} of {number['split']} is stored as" in " ".join(done.stdout.split())
+    path.write_text("{}")
+    assert run("verify", out).exit_code == 1
+    path.write_text(json.dumps(document))
+    path.with_name("rules.json").unlink()
+    assert "rules.json is missing" in " ".join(run("verify", out).stdout.split())
 
 
 def test_a_folder_without_results_is_said(tmp_path):

@@ -140,6 +140,18 @@ def test_images_that_only_one_result_calls_unknown_are_counted_and_ranked(made):
     assert gaps == sorted(gaps, reverse=True)
 
 
+def test_a_difference_has_bounds_where_its_numbers_have(tmp_path):
+    """Nine unknown images are too few for an interval, however equal two results are."""
+    few = tiny_benchmark(unknown={"near": {"a": pictures("a", 9, seed=4)}})
+    evaluate(tmp_path, 0, few)
+    (comparison,) = compare_results([tmp_path]).comparisons
+    number = comparison.get("auroc", "near/a")
+    assert not np.isnan(number.difference.value)
+    assert np.isnan(number.difference.low)
+    assert number.verdict == ""
+    assert not np.isnan(comparison.get("accuracy", "known").difference.low)
+
+
 def test_methods_of_one_run_are_compared_with_the_best(made):
     run = made / "net0"
     report = compare_results([run])

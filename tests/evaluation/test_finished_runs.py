@@ -107,6 +107,14 @@ def test_new_methods_are_scored_from_the_store_alone(stored, tmp_path, monkeypat
         rescore(out, new[4])
 
 
+def test_new_methods_keep_what_was_disclosed_and_asked_for(tmp_path):
+    options = {"store": tmp_path / "outputs", "out": tmp_path / "results"} | OPTIONS
+    incognita.evaluate(methods="msp", disclosure={"outlier data": "none"}, **options)
+    found = rescore(tmp_path, "energy").get("energy").provenance
+    assert found["disclosure"]["outlier data"] == "none"
+    assert found["request"]["benchmark"] == OPTIONS["benchmark"]
+
+
 def test_all_methods_that_the_store_allows(stored, tmp_path, monkeypatch):
     refuse_models(monkeypatch)
     report = rescore(shutil.copytree(stored, tmp_path / "run"), "all")

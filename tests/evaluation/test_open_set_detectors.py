@@ -13,7 +13,7 @@ from tests.extraction.tiny_detector import NAMES, GridNetwork
 from torch import nn
 
 import incognita
-from incognita.errors import InvalidDataError, MissingDataError, UnknownNameError
+from incognita.errors import InvalidDataError, UnknownNameError
 from incognita.evaluation.detector import OWN_LABEL, load_detector
 from incognita.evaluation.rescore import rescore
 from incognita.models.detector import KnownClasses, wrap_detector
@@ -232,8 +232,11 @@ def test_results_are_stored_and_found_again(benchmark, tmp_path):
     assert again.metadata["passes"]["images"] == 0
     metrics = [r.as_json() for r in first.get(OWN_LABEL).results]
     assert [r.as_json() for r in again.get(OWN_LABEL).results] == metrics
-    with pytest.raises(MissingDataError, match="an open-set detector"):
-        rescore(tmp_path / "out", "energy", store=tmp_path / "store")
+    rescored = rescore(tmp_path / "out", "energy", store=tmp_path / "store")
+    assert set(rescored.methods) == {OWN_LABEL, "msp", "energy"}
+    run = incognita.evaluate(OpenDetector(), benchmark, "energy", n_resamples=0)
+    expected = [r.as_json() for r in run.get("energy").results]
+    assert [r.as_json() for r in rescored.get("energy").results] == expected
 
 
 def test_boxes_called_unknown_count_above_the_smallest_threshold(run):

@@ -110,6 +110,14 @@ def test_a_certificate_of_scores_has_a_page():
     assert "<script>alert" not in html_of(found)
 
 
+def test_the_suffix_of_a_file_chooses_the_page(certificate, tmp_path):
+    certificate.save(tmp_path / "certificate.html")
+    certificate.save_html(tmp_path / "page")
+    expected = html_of(certificate)
+    assert (tmp_path / "certificate.html").read_text() == expected
+    assert (tmp_path / "page").read_text() == expected
+
+
 def test_the_command_writes_a_page(certificate, tmp_path):
     certificate.save(tmp_path / "certificate.json")
     out = tmp_path / "pages" / "report.html"

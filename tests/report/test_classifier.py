@@ -1,6 +1,7 @@
 """The page of a classifier: its numbers are those of the evaluation, and of slow definitions."""
 
 import math
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -27,6 +28,7 @@ from incognita.report.score_figures import (
     roc_and_pr,
     some_methods,
 )
+from incognita.results.score_tables import ScoredSet
 
 EVIL = "<script>alert(1)</script>"
 
@@ -238,6 +240,27 @@ def test_classes_without_a_meaning_are_said_to_have_none():
     assert "This cannot be said here" in section(page, "meaning").sentence
 
 
+def test_runs_that_hold_little_still_have_a_page():
+    """No class names, no true classes, one image per set, equal or huge scores."""
+    nameless = toy_evaluation(30)
+    del nameless.metadata["classes"]
+    assert "does not name all of its known" in section(page_of(nameless), "meaning").sentence
+    bare = toy_evaluation(30)
+    sets = [ScoredSet(s.name, s.group, s.image_ids, s.predicted, None) for s in bare.sets]
+    bare = replace(bare, sets=tuple(sets))
+    assert "not stored with this run" in section(page_of(bare), "confused").sentence
+    without_scores = replace(bare, sets=(), scores={}, measured={})
+    same = toy_evaluation(30)
+    for scores in (s for mine in same.scores.values() for s in mine.values()):
+        scores[:] = 1.0
+    huge = toy_evaluation(30)
+    for scores in (s for mine in huge.scores.values() for s in mine.values()):
+        scores[:2] = 1e300, -1e300
+    for run in (bare, without_scores, same, huge, toy_evaluation(1)):
+        assert page_of(run).answer.startswith(("knn", "energy", "msp")), page_of(run).answer
+        assert len(html_of(run)) > 10_000
+
+
 def test_the_worst_cases_are_the_extremes_of_every_set(run):
     cases = {title: found for title, _, found in worst_cases(run, "knn")}
     near = cases["Unknown taken for known: near"]
@@ -264,7 +287,7 @@ def test_several_runs_are_compared(run):
     assert "knn for ToyNet" in page.answer
     assert "vim for OtherNet" in page.answer
     assert len(page.table.rows) == 5
-    grid = section(page, "every model").parts[0].data
+    grid = section(page, "every run").parts[0].data
     assert set(grid["run"]) == {"ToyNet", "OtherNet"}
     cell = grid.filter((polars.col("run") == "OtherNet") & (polars.col("method") == "knn"))
     assert cell["auroc"].item() == pytest.approx(100 * other.mean_auroc("knn")[0])
@@ -298,8 +321,6 @@ def test_a_stored_run_becomes_the_page_of_its_evaluation(tmp_path):
 
 
 def test_no_method_is_a_sentence(run):
-    from dataclasses import replace
-
     empty = replace(run, methods={}, scores={}, measured={}, failed={"knn": "it broke"})
     assert page_of(empty).answer == "No method gave a number."
     assert ("failed", "knn: it broke") in page_of(empty).notes

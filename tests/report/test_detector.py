@@ -17,7 +17,7 @@ from incognita.report import html_of, page_of
 from incognita.report.charts import NO_VALUE, Chart
 from incognita.report.page import Gallery, PageTable
 from incognita.results.analysis import BOTH_FAMILIES
-from incognita.results.outcomes import ObjectOutcome
+from incognita.results.outcomes import ObjectOutcome, Outcomes
 
 EVIL = "<script>alert(1)</script>"
 GROUPS = ("near", "far")
@@ -142,6 +142,29 @@ def test_confusions_count_the_objects_of_the_open_set_error(run, page):
         )
     ]  # fmt: skip
     assert counted == sum(errors) > 0
+
+
+def test_similarity_is_of_every_unknown_object_with_a_box(run, page):
+    data = chart(page, "similarity").data
+    outcomes = Outcomes.of(
+        run.boxes[best(run).title], run.objects, best(run).identity["classes"]
+    ).objects()
+    seen = outcomes.filter(polars.col("role") == "unknown").drop_nulls("predicted")
+    assert data["objects"].sum() == seen.height
+    row = data.sort("objects", descending=True).row(0, named=True)
+    same = seen.filter(
+        (polars.col("object_class") == row["unknown class"])
+        & (polars.col("predicted") == row["named as"])
+    )
+    scores = [part["unknown_score"].mean() for part in same.partition_by("set")]
+    assert any(row["unknown score"] == pytest.approx(score) for score in scores)
+    assert ((data["similarity"] > 0) & (data["similarity"] <= 1)).all()
+
+
+def test_pictures_of_a_gallery_are_of_different_images(page):
+    for part in section(page, "pictures").parts:
+        images = [(dict(p.details)["set"], dict(p.details)["image"]) for p in part.pictures]
+        assert len(images) == len(set(images))
 
 
 def test_histograms_count_every_box_once(run, page):

@@ -36,11 +36,12 @@ from incognita.report.leaderboard_site import (
     as_csv,
     as_json,
     file_slug,
+    method_docs,
     number_columns,
     row_id,
     save_site,
 )
-from incognita.report.method_docs import as_mathml, method_docs, paragraphs
+from incognita.report.prose import as_mathml, paragraphs
 
 METHODS = {"knn": 2.0, "msp": 1.0, "energy": 1.0, "mds": 0.2}
 EVIL = "<script>alert(1)</script>"
@@ -305,7 +306,7 @@ def test_files_outside_of_the_run_are_not_read(good, other, name):
 
 
 def test_a_result_of_another_benchmark_is_refused(good, other):
-    change(next(other.parent.glob("knn-*.json")), lambda d: d["identity"].update(benchmark="easy"))
+    change(other, lambda record: record["metadata"].update(benchmark="easy"))
     assert "its benchmark is not that of the run" in reasons_of(other, good)
 
 
@@ -532,7 +533,7 @@ def test_slugs_of_different_names_differ():
 
 
 def test_the_page_of_a_method_has_its_equation_and_departures():
-    (found,) = method_docs("knn").values()
+    found = paragraphs(method_docs("knn")["knn"])
     spans = [span for part in found for span in part]
     assert any(span.kind == "equation" and "rVert" in span.text for span in spans)
     assert any(part[0].text.startswith("Departures:") for part in found)
@@ -544,7 +545,7 @@ def test_the_page_of_a_method_has_its_equation_and_departures():
 
 @pytest.mark.parametrize("name", list_methods())
 def test_every_equation_of_a_method_is_drawn(name):
-    for part in method_docs(name)[name]:
+    for part in paragraphs(method_docs(name)[name]):
         for span in part:
             if span.kind in ("equation", "formula"):
                 ElementTree.fromstring(span.mathml)  # well formed
@@ -578,7 +579,7 @@ def test_names_in_equations_are_escaped():
 def test_a_method_of_ones_own_is_read_and_never_run(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text('raise SystemExit\nclass Mine:\n    """Mine: a score of mine."""\n')
-    assert method_docs(f"{file}:Mine") == {f"{file}:Mine": paragraphs("Mine: a score of mine.")}
+    assert method_docs(f"{file}:Mine") == {f"{file}:Mine": "Mine: a score of mine."}
     assert method_docs(f"{tmp_path}/absent.py:Mine") == {}
 
 

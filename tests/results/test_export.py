@@ -121,7 +121,9 @@ def test_a_printed_report_says_what_qualifies_its_numbers(evaluation, certificat
 
 
 def test_an_unknown_suffix_is_refused(certificate, tmp_path):
-    with pytest.raises(InvalidDataError, match=r"ends in \.json, \.csv, \.txt, got report\.xlsx"):
+    with pytest.raises(
+        InvalidDataError, match=r"ends in \.json, \.csv, \.txt, \.html, got report\.xlsx"
+    ):
         certificate.save(tmp_path / "report.xlsx")
     assert list(tmp_path.iterdir()) == []
 

@@ -22,6 +22,7 @@ from incognita.cli.doctor import doctor_command
 from incognita.cli.leaderboard import leaderboard_command, serve_command
 from incognita.cli.list import list_command
 from incognita.cli.report import report_command
+from incognita.cli.reproduce import reproduce_command
 from incognita.cli.results import results_app
 from incognita.cli.run import run_command, show_command
 from incognita.cli.selfaware import selfaware_app
@@ -51,6 +52,7 @@ app.command("demo")(demo_command)
 app.command("run")(run_command)
 app.command("show")(show_command)
 app.command("compare")(compare_command)
+app.command("reproduce")(reproduce_command)
 app.command("list")(list_command)
 app.command("corrupt")(corrupt_command)
 app.command("audit")(audit_command)

@@ -244,7 +244,13 @@ def run_command(
     from incognita.benchmarks.definition_files import find_definition
     from incognita.evaluation.evaluate import evaluate
     from incognita.extraction.settings import Settings
+    from incognita.results.disclosure import parse_statements
 
+    stated: dict[str, Any] = {
+        "training": training,
+        "training_seed": training_seed,
+        "disclosure": parse_statements(disclose or ()),
+    }
     shared: dict[str, Any] = {
         "weights": weights,
         "data": data,
@@ -263,12 +269,9 @@ def run_command(
     definition = find_definition(benchmark, allow_outside=allow_outside).definition
     if definition.protocol == "self-aware":
         _refuse_methods(methods != "all", preprocess, embed, search, unknown_threshold)
-        _refuse_training(training, training_seed, disclose)
-        shared |= {"name": name}
+        shared |= {"name": name} | stated
         _run_self_aware(model or None, benchmark, out, log, as_json=as_json, options=shared)
         return
-    from incognita.results.disclosure import parse_statements
-
     # what a network or a method prints must not end up in the JSON
     progress = progress_on_stderr(resumes=True, log=log)
     with redirect_stdout(sys.stderr), progress as (on_step, on_progress):
@@ -280,9 +283,6 @@ def run_command(
             embed=embed,
             search=search,
             name=name,
-            training=training,
-            training_seed=training_seed,
-            disclosure=parse_statements(disclose or ()),
             out=out / "results",
             on_progress=on_progress,
             on_step=on_step,
@@ -300,16 +300,6 @@ def _refuse_methods(*given: object) -> None:
         raise InvalidDataError(
             "Expected no --methods, --preprocess, --embed, --search or --unknown-threshold: this "
             "benchmark makes a detector self-aware and ranks no methods. Leave them out."
-        )
-
-
-def _refuse_training(*given: object) -> None:
-    from incognita.errors import InvalidDataError
-
-    if any(value is not None for value in given):
-        raise InvalidDataError(
-            "Expected no --training, --training-seed or --disclose: the report of a self-aware "
-            "detector does not hold them yet. Leave them out."
         )
 
 
@@ -416,10 +406,17 @@ def show_command(
     Example: incognita show runs --methods "gen, knn(k=10)"
 
     The newest run is printed where a folder holds several. New methods are scored from its stored
-    outputs and added to it. Exit codes are those of the run.
+    outputs and added to it. A self-aware run is the folder with its report.json. Exit codes are
+    those of the run.
     """
-    from incognita.evaluation.finished_runs import find_runs, load_run
+    from incognita.evaluation.finished_runs import find_runs, find_self_aware, has_runs, load_run
 
+    reports = find_self_aware(run)
+    if reports and not has_runs(run):
+        _show_self_aware(reports, methods, as_json=as_json)
+        return
+    for report in reports[:N_OTHERS]:
+        sys.stderr.write(f"a self-aware run: {report}\n")
     newest, *others = find_runs(run)
     for other in others[:N_OTHERS]:
         note(f"another run: {other}")
@@ -428,6 +425,25 @@ def show_command(
     if methods is not None:
         _rescore(newest, methods, store)
     finish(load_run(newest), newest.parents[3], as_json=as_json, wide=wide)
+
+
+def _show_self_aware(reports: list[Path], methods: str | None, *, as_json: bool) -> None:
+    """Print the newest report of a self-aware detector as its run did."""
+    from incognita.errors import InvalidDataError
+    from incognita.results.export import as_json_text
+    from incognita.results.self_aware import SelfAwareReport
+
+    if methods is not None:
+        raise InvalidDataError("Expected no --methods: a self-aware run ranks none. Leave it out.")
+    newest, *others = reports
+    for other in others[:N_OTHERS]:
+        sys.stderr.write(f"another run: {other}\n")
+    report = SelfAwareReport.load(newest)
+    sys.stdout.write(as_json_text(report) if as_json else str(report))
+    if not as_json:
+        sys.stdout.write(f"Rules, report, study and pictures: {newest.parent.resolve()}\n")
+    if not report.is_complete:
+        raise typer.Exit(IN_PART)
 
 
 def _rescore(run: Path, methods: str, store: Path | None) -> None:

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from incognita.evaluation.compare import compare_results as compare_results
     from incognita.evaluation.confusions import ConfusionReport as ConfusionReport
     from incognita.evaluation.confusions import study_confusions as study_confusions
+    from incognita.evaluation.reproduce import ReproductionReport as ReproductionReport
+    from incognita.evaluation.reproduce import reproduce as reproduce
     from incognita.evaluation.score_certificate import certify_scores as certify_scores
     from incognita.evaluation.self_aware import AnnotatedSet as AnnotatedSet
     from incognita.evaluation.self_aware import SelfAwareTest as SelfAwareTest
@@ -23,6 +25,7 @@ __getattr__, __dir__, __all__ = attach(
     {
         ".score_certificate": ["certify_scores"],
         ".compare": ["ComparisonReport", "compare_results"],
+        ".reproduce": ["ReproductionReport", "reproduce"],
         ".confusions": ["ConfusionReport", "study_confusions"],
         ".verify": ["verify_results"],
         ".self_aware": ["AnnotatedSet", "SelfAwareTest", "evaluate_self_aware"],

@@ -20,7 +20,7 @@ from incognita.evaluation.classifier_metrics import accuracy_values, draw, measu
 from incognita.evaluation.finished_runs import find_runs, load_record, load_run
 from incognita.files import load_json
 from incognita.metrics.catalog import Direction, get_metric
-from incognita.metrics.measure import Difference, paired_difference
+from incognita.metrics.measure import MIN_UNITS, Difference, paired_difference
 from incognita.results.analysis import BOTH_FAMILIES
 from incognita.results.export import WIDTH, Report
 from incognita.results.method_result import MethodResult
@@ -35,6 +35,12 @@ Values = Mapping[Key, np.ndarray]  # a value, then its replicates
 ScoredTable = tuple[Sequence[ScoredSet], Scores]
 N_IMAGES = 20  # images that are listed
 _OTHER_DRAW = 1_000_003  # added to the seed of a draw that is independent of the first
+_CALLED_UNKNOWN = {
+    "image": "an image is called unknown above the score that keeps 95 % of the known test images, "
+    "of each result; images are ranked by the difference of their places among these scores",
+    "box": "an image is called unknown where a box above t* is, at tau of each result; images are "
+    "ranked by the difference in the number of such boxes, and boxes themselves are not paired",
+}
 _SHOWN = ("accuracy", "ap", "fpr_at_95_unknown_recall", *BOTH_FAMILIES)
 
 
@@ -316,7 +322,9 @@ def compare_results(
         raise InvalidDataError("Expected runs or results to compare, got none. Name two.")
     pairs, notes = _pairs(sources)
     comparisons = tuple(_compare(*pair, store=store, n_images=n_images) for pair in pairs)
-    return ComparisonReport(comparisons, tuple(notes))
+    is_listed = any(comparison.sets for comparison in comparisons)
+    row = pairs[0][0].record["row"]
+    return ComparisonReport(comparisons, (*notes, *([_CALLED_UNKNOWN[row]] if is_listed else [])))
 
 
 def _sources(path: Path, methods: Sequence[str] | None) -> list[dict[str, _Side]]:
@@ -428,15 +436,11 @@ def _compare_images(first: _Side, second: _Side, notes: list[str], n_images: int
     bootstrap = first.record["bootstrap"]
     other = bootstrap if paired else bootstrap | {"seed": bootstrap["seed"] + _OTHER_DRAW}
     values = _image_values(*tables[0], **bootstrap), _image_values(*tables[1], **other)
-    numbers = tuple(_numbers(*values))
+    numbers = tuple(_numbers(*values, few=_few_units(first, second)))
     labels = (first.label, second.label)
     if not paired:
         return Comparison(*labels, False, numbers, notes=tuple(notes))
     sets, images = _disagreements(tables[0], tables[1])
-    notes.append(
-        "an image is called unknown above the score that keeps 95 % of the known test images, of "
-        "each result; images are ranked by the difference of their places among these scores"
-    )
     return Comparison(*labels, True, numbers, sets, tuple(images[:n_images]), tuple(notes))
 
 
@@ -490,12 +494,22 @@ def _image_values(
     return accuracy | values
 
 
-def _numbers(first: Values, second: Values) -> Iterable[ComparedNumber]:
-    """Yield the differences of every number that both have."""
+def _few_units(*sides: _Side) -> set[Key]:
+    """Return the numbers of which too few images contribute for an interval."""
+    return {
+        (r.metric, r.convention, Split.parse(r.split))
+        for side in sides
+        for r in side.result.results
+        if r.units is not None and r.units < MIN_UNITS
+    }
+
+
+def _numbers(first: Values, second: Values, *, few: set[Key]) -> Iterable[ComparedNumber]:
+    """Yield the difference of every number that both have; of few images without bounds."""
     for key, ours in first.items():
         if key in second:
             theirs = second[key]
-            n = min(len(ours), len(theirs))  # one of them may have too few images to resample
+            n = 1 if key in few else min(len(ours), len(theirs))
             difference = paired_difference(theirs[:n], ours[:n])
             metric, convention, split = key
             yield ComparedNumber(
@@ -551,7 +565,7 @@ def _compare_boxes(
     other = bootstrap if paired else bootstrap | {"seed": bootstrap["seed"] + _OTHER_DRAW}
     values = _box_values(first, bootstrap, store), _box_values(second, other, store)
     notes += [reason for _, reason in values if reason is not None]
-    numbers = tuple(_numbers(values[0][0], values[1][0]))
+    numbers = tuple(_numbers(values[0][0], values[1][0], few=_few_units(first, second)))
     labels = (first.label, second.label)
     if not paired:
         notes.append(
@@ -560,10 +574,6 @@ def _compare_boxes(
         )
         return Comparison(*labels, False, numbers, notes=tuple(notes))
     sets, images = _disagreements_of_boxes(first.frame(), second.frame())
-    notes.append(
-        "an image is called unknown where a box above t* is, at tau of each result; images are "
-        "ranked by the difference in the number of such boxes, and boxes themselves are not paired"
-    )
     return Comparison(*labels, True, numbers, sets, tuple(images[:n_images]), tuple(notes))
 
 
@@ -574,8 +584,7 @@ def _box_values(
     from incognita.evaluation.rescore import recompute_values
 
     try:
-        title = str(side.result.title)
-        found = recompute_values(side.run, side.record, title, store=store, **bootstrap)
+        found = recompute_values(side.run, side.record, side.result, store=store, **bootstrap)
     except IncognitaError as error:
         alone = {
             (r.metric, r.convention, Split.parse(r.split)): np.array([r.value])

@@ -568,7 +568,8 @@ class DetectorTask:
             return [], {"pictures": None}
         folder, best = picture_folder(best_result), evaluation.results[0].title
         notes: list[str] = []
-        has_images = not isinstance(self.detector, StoredDetector)
+        run = self.detector.inner if isinstance(self.detector, KnownClasses) else self.detector
+        has_images = not isinstance(run, StoredDetector)
         if self._extractor is not None and best in self.thresholded and has_images:
             sets, thresholded = self._extractor.sets, self.thresholded[best]
             notes = draw_pictures(self.benchmark, sets, thresholded, best, folder)

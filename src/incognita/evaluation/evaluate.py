@@ -277,9 +277,10 @@ def _scoring(
     """Return what further methods need to be scored later; None where they cannot be."""
     models = _models(task)
     is_open_set = isinstance(task, DetectorTask) and isinstance(task.detector, KnownClasses)
-    if is_open_set or isinstance(models[0], RecordedModel):
+    if isinstance(models[0], RecordedModel):
         return None
-    return describe_run(benchmark, models, getattr(task, "model_notes", ()))
+    notes = getattr(task, "model_notes", ())
+    return describe_run(benchmark, models, notes, open_set=is_open_set)
 
 
 _TYPES: dict[str, tuple[Any, str]] = {

@@ -20,6 +20,7 @@ from incognita.results.store import ResultStore, scores_hash
 FORMAT = "incognita.run.1"
 SUFFIX = ".run"  # JSON, under a name that no result of a method has
 OBJECTS = ".objects"  # Parquet: the annotated objects of a run of a detector
+SELF_AWARE = "report.json"  # of a self-aware detector, in the folder of its run
 _OF_THE_METHOD = ("method", "choice", "parameters", "code")
 
 
@@ -102,6 +103,21 @@ def _with_earlier(record: dict[str, Any], before: dict[str, Any]) -> dict[str, A
     return record | joined | changes
 
 
+def has_runs(path: Path) -> bool:
+    """Whether a path is, or holds, results of methods."""
+    if path.is_file():
+        return path.name != SELF_AWARE
+    return next(path.rglob(f"*{SUFFIX}"), None) is not None
+
+
+def find_self_aware(path: Path) -> list[Path]:
+    """Return the reports of self-aware detectors at a path or below it, the newest first."""
+    if path.is_file():
+        return [path] if path.name == SELF_AWARE else []
+    found = [p for p in path.rglob(SELF_AWARE) if p.with_name("study").is_dir()]
+    return sorted(found, key=lambda report: report.stat().st_mtime, reverse=True)
+
+
 def find_runs(path: Path) -> list[Path]:
     """Return the records of runs below a folder, newest first; or the one a file belongs to."""
     if path.is_file():
@@ -114,7 +130,7 @@ def find_runs(path: Path) -> list[Path]:
     if not runs:
         raise MissingDataError(
             f"There is no finished run at {path}. Name the --out folder of a run, or one of its "
-            f"results; a self-aware run is in its report.json."
+            f"results."
         )
     return sorted(runs, key=lambda run: run.stat().st_mtime, reverse=True)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -31,6 +31,7 @@ PAPER, INK = (250, 250, 248), (30, 30, 30)
 OBJECT, NAMED, CALLED_UNKNOWN = (255, 255, 255), (214, 39, 40), (31, 140, 60)
 BEFORE, KEPT, REJECTED = (31, 119, 180), (31, 140, 60), (120, 120, 120)
 Color = tuple[int, int, int]
+T = TypeVar("T")
 Legend = Sequence[tuple[str, Color]]
 LEGEND = (
     ("unknown object", (150, 150, 150)),
@@ -257,19 +258,7 @@ def draw_self_aware(
         title: The first line of each sheet.
         folder: Where the pictures go.
     """
-    sheets = {
-        "rejected": _in_turn(
-            _ranked(name, part, is_accepted=False) for name, part in unknown.items()
-        ),
-        "calibrated": _with_kept_boxes("known", known),
-        "corrupted": _in_every_set(known, shifted),
-        "failures": _in_turn(
-            [
-                *(_ranked(name, part, is_accepted=True) for name, part in unknown.items()),
-                reversed(_ranked("known", known, is_accepted=False)),
-            ]
-        ),
-    }
+    sheets = _kinds(known, shifted, unknown)
     notes, saved = [], []
     for name, images in sheets.items():
         shown = iter(images)
@@ -292,6 +281,25 @@ def draw_self_aware(
     return notes
 
 
+def _kinds(
+    known: BeforeAfter, shifted: Mapping[str, BeforeAfter], unknown: Mapping[str, BeforeAfter]
+) -> dict[str, Iterable[_Shown]]:
+    """Return the images of each sheet, in its order."""
+    return {
+        "rejected": in_turn(
+            _ranked(name, part, is_accepted=False) for name, part in unknown.items()
+        ),
+        "calibrated": _with_kept_boxes("known", known),
+        "corrupted": _in_every_set(known, shifted),
+        "failures": in_turn(
+            [
+                *(_ranked(name, part, is_accepted=True) for name, part in unknown.items()),
+                reversed(_ranked("known", known, is_accepted=False)),
+            ]
+        ),
+    }
+
+
 def _ranked(name: str, part: BeforeAfter, *, is_accepted: bool) -> list[_Shown]:
     """List the images that are accepted, or not, by rising uncertainty."""
     places = np.flatnonzero(part.after.accepted == is_accepted)
@@ -299,9 +307,15 @@ def _ranked(name: str, part: BeforeAfter, *, is_accepted: bool) -> list[_Shown]:
     return [(name, part, int(k)) for k in places[order]]
 
 
-def _in_turn(lists: Iterable[Iterable[_Shown]]) -> Iterator[_Shown]:
-    """Take one image of each list, then the next of each."""
-    return (shown for group in zip_longest(*lists) for shown in group if shown is not None)
+def in_turn(lists: Iterable[Iterable[T]]) -> Iterator[T]:
+    """Take the first of each list, then the second of each, until all are empty.
+
+    >>> list(in_turn([[1, 2, 3], [4], [5, 6]]))
+    [1, 4, 5, 2, 6, 3]
+    """
+    nothing = object()
+    rounds = zip_longest(*lists, fillvalue=nothing)
+    return (item for group in rounds for item in group if item is not nothing)  # type: ignore[misc]
 
 
 def _with_kept_boxes(name: str, part: BeforeAfter) -> Iterator[_Shown]:

@@ -21,7 +21,7 @@ from incognita.evaluation.fit_and_score import (
     OnStep,
     Progress,
 )
-from incognita.evaluation.select_methods import Methods, select_methods
+from incognita.evaluation.select_methods import Methods, SelectedMethods, select_methods
 from incognita.extraction.extract import ExtractionJob, task_of
 from incognita.extraction.settings import OutputRequest, Settings
 from incognita.extraction.store import OutputStore
@@ -32,12 +32,14 @@ from incognita.extraction.stored_sets import (
     load_images,
     load_model_record,
 )
+from incognita.files import load_json
 from incognita.formats.recorded_outputs import Arrays, load_arrays
 from incognita.methods.method import Method
 from incognita.methods.parse import parse_method
 from incognita.metrics.measure import MetricValue
+from incognita.models.detector import known_classes
 from incognita.results.evaluation import Evaluation
-from incognita.results.method_result import MethodKey
+from incognita.results.method_result import MethodKey, MethodResult
 from incognita.results.result import Split
 from incognita.results.store import ResultStore
 
@@ -45,9 +47,20 @@ _AGAIN = "run the benchmark again with the model"
 
 
 def describe_run(
-    benchmark: Benchmark, models: Sequence[Any], model_notes: Sequence[str] = ()
+    benchmark: Benchmark,
+    models: Sequence[Any],
+    model_notes: Sequence[str] = (),
+    *,
+    open_set: bool = False,
 ) -> tuple[dict[str, Any], Arrays]:
-    """Return what `rescore` needs beside the store: a JSON object, and the heads of the models."""
+    """Return what `rescore` needs beside the store: a JSON object, and the heads of the models.
+
+    Args:
+        benchmark: The benchmark.
+        models: The models as they were run.
+        model_notes: Notes on their preprocessing.
+        open_set: Whether the last class of a detector is that of what it calls unknown itself.
+    """
     tested = [[group, name, d.fingerprint()] for group, name, d in test_sets(benchmark)]
     fitting = {name: d.fingerprint() for name, d in fitting_sets(benchmark).items() if d}
     described = [describe_model(model) for model in models]
@@ -58,6 +71,7 @@ def describe_run(
         "model_notes": list(model_notes),
         "full_spectrum": benchmark.full_spectrum,
         "task": benchmark.task,
+        "open_set": open_set,
         "fitting_sets": fitting,
         "test_sets": tested,
         "models": [
@@ -96,76 +110,116 @@ def rescore(
     log = ExtractionLog(stored.settings, stored.store, on_progress)
     task, facts = stored.task(log), stored.facts
     selected = select_methods(methods, replace(task.capabilities(), unstored=stored.missing_for))
-    if isinstance(task, DetectorTask):
-        selected = task.fit_per_head(selected)
+    selected = _for_detector(task, selected)
     options = Options.from_identity(facts)
     results = ResultStore(path.parents[2])
-    plan = EvaluationPlan(stored.benchmark, selected, options, log, results, facts.get("name"))
+    stated, request = _stated_before(path, record)
+    plan = EvaluationPlan(
+        stored.benchmark, selected, options, log, results, facts.get("name"), stated, request
+    )
     evaluation = Evaluator(plan, task).run(on_step)
     scoring = record["scoring"], stored.heads
     return load_run(save_run(results, evaluation, scoring=scoring, **record["bootstrap"]))
 
 
+def _stated_before(
+    run: Path, record: Mapping[str, Any]
+) -> tuple[Mapping[str, str], Mapping[str, Any]]:
+    """Return what users of the run have disclosed and asked for, from one of its results."""
+    first = MethodResult.from_json(load_json(run.parent / next(iter(record["files"].values()))))
+    return first.provenance.get("stated", {}), first.provenance.get("request", {})
+
+
+def _for_detector(
+    task: ClassifierTask | DetectorTask, selected: SelectedMethods
+) -> SelectedMethods:
+    """Fit methods per head of a detector, and add its own labels, as `evaluate` does."""
+    if not isinstance(task, DetectorTask):
+        return selected
+    return task.add_own_labels(task.fit_per_head(selected))
+
+
 def recompute(
     run: Path,
     record: Mapping[str, Any],
-    titles: Sequence[str],
+    results: Sequence[MethodResult],
     *,
     store: str | Path | None = None,
 ) -> Evaluation | None:
     """Score methods of a finished run again from its stored outputs; nothing is written.
 
-    Methods that were searched, or are not part of incognita, are left out; None without others.
+    Methods that are not part of incognita are left out; None without others. A tuned method is
+    run with the parameters that were chosen, under the title of its result.
     """
-    root = run.parents[3] / "outputs" if store is None else Path(store)
-    stored = StoredRun.load(run, record, OutputStore(root))
-    known = [title for title in titles if _is_ours(title)]
-    if not known:
-        return None
+    stored = _load(run, record, store)
     log = ExtractionLog(stored.settings, stored.store)
-    task, facts = stored.task(log), stored.facts
-    selected = select_methods(known, task.capabilities())
-    if isinstance(task, DetectorTask):
-        selected = task.fit_per_head(selected)
-    options = Options.from_identity(facts)
-    plan = EvaluationPlan(stored.benchmark, selected, options, log)
-    return Evaluator(plan, task).run()
+    task = stored.task(log)
+    selected = _again(results, task, stored)
+    if selected is None:
+        return None
+    options = Options.from_identity(stored.facts)
+    return Evaluator(EvaluationPlan(stored.benchmark, selected, options, log), task).run()
 
 
 def recompute_values(
     run: Path,
     record: Mapping[str, Any],
-    title: str,
+    result: MethodResult,
     *,
     store: str | Path | None = None,
     seed: int,
     n_resamples: int,
 ) -> Mapping[tuple[str, str, Split], MetricValue]:
     """Measure a method of a detector's run again, with replicates drawn by another seed."""
-    root = run.parents[3] / "outputs" if store is None else Path(store)
-    stored = StoredRun.load(run, record, OutputStore(root))
-    if not _is_ours(title):
-        raise InvalidDataError(f"{title} was searched, or is not a method of incognita.")
+    stored = _load(run, record, store)
     task = stored.task(ExtractionLog(stored.settings, stored.store))
-    selected = select_methods([title], task.capabilities())
-    if isinstance(task, DetectorTask):
-        selected = task.fit_per_head(selected)
-    runner = MethodRunner(
-        stored.benchmark, task.extractor(selected.methods, None), selected.methods
-    )
+    selected = _again([result], task, stored)
+    if selected is None:
+        raise InvalidDataError(f"{result.title} is not a method of incognita.")
+    methods = selected.methods
+    runner = MethodRunner(stored.benchmark, task.extractor(methods, None), methods)
     options = Options(seed=seed, n_resamples=n_resamples)
     measured = task.measure(runner.run(), {}, options, None).methods
-    if MethodKey(title) not in measured:
-        raise InvalidDataError(f"{title} failed when it was scored again.")
-    return measured[MethodKey(title)].values
+    if result.title not in measured:
+        raise InvalidDataError(f"{result.title} failed when it was scored again.")
+    return measured[MethodKey(result.title)].values
 
 
-def _is_ours(title: str) -> bool:
+def _load(run: Path, record: Mapping[str, Any], store: str | Path | None) -> "StoredRun":
+    root = run.parents[3] / "outputs" if store is None else Path(store)
+    return StoredRun.load(run, record, OutputStore(root))
+
+
+def _again(
+    results: Sequence[MethodResult], task: ClassifierTask | DetectorTask, stored: "StoredRun"
+) -> SelectedMethods | None:
+    """Return the methods behind results as they were run, or None if none is of incognita."""
+    built = {str(r.title): _rebuilt(r) for r in results}
+    methods = {title: method for title, method in built.items() if method is not None}
+    if not methods and stored.open_set:
+        methods = {"msp": parse_method("msp")}  # so that its own labels are measured
+    return _for_detector(task, SelectedMethods(methods, {})) if methods else None
+
+
+def _rebuilt(result: MethodResult) -> Method | None:
+    """Return a method with the parameters of its result; None unless it is part of incognita."""
+    if not _is_ours(result.method):
+        return None
+    method = parse_method(result.method)
+    if not result.title.tuned:
+        return method
+    chosen = {name: result.parameters.get(name) for name in method.parameters()}
+    return replace(method, **{k: tuple(v) if isinstance(v, list) else v for k, v in chosen.items()})
+
+
+def _is_ours(name: str) -> bool:
+    if ".py:" in name:
+        return False
     try:
-        parse_method(title)
+        parse_method(name)
     except IncognitaError:
         return False
-    return ".py:" not in title
+    return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +234,7 @@ class StoredRun:
         store: Where the outputs are.
         settings: How the models were run.
         model_notes: Notes on their preprocessing.
+        open_set: Whether the last class of the detector is that of what it calls unknown itself.
     """
 
     facts: Mapping[str, Any]
@@ -189,6 +244,7 @@ class StoredRun:
     store: OutputStore
     settings: Settings
     model_notes: tuple[str, ...] = ()
+    open_set: bool = False
     _found: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     @classmethod
@@ -198,8 +254,8 @@ class StoredRun:
         if not scoring:
             raise MissingDataError(
                 f"{path} does not tell how to score its outputs again: an earlier version wrote "
-                f"it, it is of an open-set detector, or its outputs are files of --outputs or "
-                f"--detections. Run the benchmark again with the new methods."
+                f"it, or its outputs are files of --outputs or --detections. Run the benchmark "
+                f"again: incognita reproduce compares every number."
             )
         if not store.root.is_dir():
             raise MissingDataError(
@@ -216,7 +272,8 @@ class StoredRun:
             if isinstance(error, InvalidDataError):
                 raise
             raise InvalidDataError(f"{path} is not the record of a run ({error}).") from error
-        run = cls(facts, benchmark, models, heads, store, settings, notes)
+        is_open = bool(scoring.get("open_set", False))
+        run = cls(facts, benchmark, models, heads, store, settings, notes, is_open)
         run._check_tested()
         return run
 
@@ -229,6 +286,8 @@ class StoredRun:
             score_policy(self.facts["score_policy"]),
         )
         detector: Any = self.models[0]
+        if self.open_set:
+            detector = known_classes(detector)
         return DetectorTask(detector, self.benchmark, log, *policies)
 
     def missing_for(self, method: Method) -> str | None:

@@ -1,6 +1,6 @@
 """From a detector and a benchmark to a self-aware detector and its DAQ."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,13 @@ from incognita.extraction.detector_pass import identity_of_detector
 from incognita.extraction.settings import Settings
 from incognita.formats.recorded_outputs import RecordedBoxes
 from incognita.models.detector import Detector
+from incognita.results.disclosure import (
+    CALIBRATION,
+    TUNING,
+    UNKNOWN_LABELS,
+    check_statements,
+    disclose,
+)
 from incognita.results.method_result import identity_hash
 from incognita.results.self_aware import SelfAwareReport, SelfAwareStudy
 from incognita.results.store import plain_name
@@ -80,6 +87,9 @@ def make_self_aware(
     store: str | Path | None = None,
     out: str | Path | None = None,
     name: str | None = None,
+    training: str | None = None,
+    training_seed: int | None = None,
+    disclosure: Mapping[str, str] | None = None,
     on_progress: Progress | None = None,
     on_step: Callable[[str], None] | None = None,
 ) -> SelfAwareRun:
@@ -107,9 +117,15 @@ def make_self_aware(
         out: A folder; one of its own below it, named after benchmark, model and options, gets the
             rules (`rules.json`), the report, a study with tables and charts, and pictures.
         name: What the detector is called in the report.
+        training: How the detector was trained.
+        training_seed: The seed of that training.
+        disclosure: What is known about the data behind the detector, as for `evaluate`.
         on_progress: Called with a data set's name, images done, images in total.
         on_step: Called with a description of each step.
     """
+    stated = check_statements(disclosure or {})
+    given = {"training": training, "training_seed": training_seed}
+    trained = {key: value for key, value in given.items() if value is not None}
     benchmark = open_benchmark(
         benchmark,
         data=data,
@@ -130,6 +146,9 @@ def make_self_aware(
     rules = rules or SelfAwareSettings(convention=convention)
     run = _judge(images, rules, convention, n_resamples, seed, on_step)
     run = _described(run, detector, benchmark, log, name)
+    about = trained | {"disclosure": _disclosure(benchmark, stated)}
+    inputs = dict(run.report.inputs) | about
+    run = run._replace(report=replace(run.report, inputs=inputs))
     if out is None:
         return run
     if on_step is not None:
@@ -149,9 +168,20 @@ def make_self_aware(
         "convention": convention,
         "limit": limit,
         "seed": seed,
+        **trained,
     }
     folder = f"{plain_name(benchmark.name)}-{plain_name(detector.name)}-{identity_hash(own)}"
     return _save(run._replace(study=study), images, benchmark, Path(out) / folder)
+
+
+def _disclosure(benchmark: Benchmark, stated: Mapping[str, str]) -> dict[str, str]:
+    """Return what the rules were chosen on, and what users state."""
+    known = "known validation images (calibrator, box and image thresholds)"
+    unknown = "unknown validation images (image threshold)"
+    if benchmark.unknown_validation is None:
+        painted = "known validation images with their objects painted over (image threshold)"
+        return disclose(stated, {CALIBRATION: [known, painted]}, [TUNING])
+    return disclose(stated, {CALIBRATION: [known, unknown], UNKNOWN_LABELS: [unknown]}, [TUNING])
 
 
 def _detect_all(detector: Detector, benchmark: Benchmark, log: ExtractionLog) -> SelfAwareImages:

@@ -1,7 +1,8 @@
 """Checks stored results: every file is there and unchanged, every number can be computed again.
 
 Numbers of a classifier follow from the scores beside each result; those of a detector need the
-outputs in the store as well. Nothing is written.
+outputs in the store as well. Of a self-aware detector only what follows from other numbers can be
+computed again. Nothing is written.
 """
 
 import json
@@ -13,14 +14,24 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from incognita.errors import IncognitaError
 from incognita.evaluation.classifier_metrics import as_results, measure_methods
-from incognita.evaluation.finished_runs import find_runs, load_objects, load_record
+from incognita.evaluation.finished_runs import (
+    find_runs,
+    find_self_aware,
+    has_runs,
+    load_objects,
+    load_record,
+)
 from incognita.files import load_json
+from incognita.metrics.self_awareness import harmonic_mean
 from incognita.results.export import WIDTH, Report
-from incognita.results.method_result import MethodResult
+from incognita.results.method_result import MethodKey, MethodResult, identity_hash
 from incognita.results.result import Result, Split
 from incognita.results.score_tables import Replicates, ScoredSet, common_rows, sets_and_scores
+from incognita.results.self_aware import SelfAwareReport
 from incognita.results.store import scores_hash, stated_hash
 
 if TYPE_CHECKING:
@@ -138,8 +149,10 @@ def verify_results(path: str | Path, *, store: str | Path | None = None) -> Veri
         store: The folder with outputs, for detectors; by default `outputs` in the folder of a run.
     """
     found: list[Verification] = []
-    for run in find_runs(Path(path)):
+    reports = find_self_aware(Path(path))
+    for run in find_runs(Path(path)) if not reports or has_runs(Path(path)) else []:
         found += verify_run(run, store=store)
+    found += [_verify_self_aware(report) for report in reports]
     return VerificationReport(tuple({v.file: v for v in found}.values()))
 
 
@@ -195,7 +208,25 @@ def _read(path: Path, title: str) -> _Stored | Verification:
     if stated_hash(document) != scores_hash(scores):
         reason = f"{scores.name} is not the file that was written with the result"
         return Verification(str(path), title, Status.WRONG, (reason,))
+    if reason := _wrong_identity(path, title, result):
+        return Verification(str(path), title, Status.WRONG, (reason,))
     return _Stored(path, result, polars.read_parquet(scores))
+
+
+def _wrong_identity(path: Path, title: str, result: MethodResult) -> str:
+    """Return why a result is not of what it says; its file is named after its identity."""
+    identity = result.identity
+    if not path.stem.endswith(f"-{identity_hash(identity)}"):
+        return "its identity (model, data, options) is not that of its file name"
+    is_tuned = identity.get("choice") == "tuned"
+    if (
+        str(result.title) != title
+        or str(MethodKey(str(identity["method"]), tuned=is_tuned)) != title
+    ):
+        return f"it is of {result.title} by its record, of {identity['method']} by its identity"
+    if not is_tuned and dict(result.parameters) != dict(identity["parameters"]):
+        return "its parameters are not those of its identity"
+    return ""
 
 
 def _verify_images(
@@ -250,7 +281,7 @@ def _verify_boxes(
     from incognita.evaluation.rescore import recompute
 
     try:
-        evaluation = recompute(run, record, list(loaded), store=store)
+        evaluation = recompute(run, record, [s.result for s in loaded.values()], store=store)
     except IncognitaError as error:
         objects = _verify_objects(run, record, None, str(error))
         return objects + [_not_recomputed(stored, str(error)) for stored in loaded.values()]
@@ -259,11 +290,107 @@ def _verify_boxes(
     done = _verify_objects(run, record, found, "none of its methods was run again")
     for title, stored in loaded.items():
         if title in again:
-            done.append(_judged(stored, _differences(stored.result.results, again[title].results)))
+            assert evaluation is not None
+            problems = _differences(stored.result.results, again[title].results)
+            problems += _other_thresholds(stored.result, again[title])
+            problems += _other_boxes(stored, evaluation.boxes[title])
+            done.append(_judged(stored, problems))
             continue
-        reason = "the method was searched or is not one of incognita, and was not run again"
+        reason = "the method is not one of incognita, or failed, and was not run again"
         done.append(_not_recomputed(stored, reason))
     return done
+
+
+def _other_thresholds(stored: MethodResult, again: MethodResult) -> list[str]:
+    """Name the thresholds of a detector that are not those that its outputs give."""
+    was, is_now = (json.loads(json.dumps(dict(r.thresholds))) for r in (stored, again))
+    return [
+        f"the threshold {name} is stored as {was.get(name)}, not {is_now.get(name)}"
+        for name in was.keys() | is_now.keys()
+        if not _is_close(was.get(name), is_now.get(name))
+    ]
+
+
+def _is_close(first: Any, second: Any) -> bool:
+    """Compare values of a JSON file, numbers with the tolerance."""
+    if isinstance(first, float) and isinstance(second, float):
+        return _is_same(first, second)
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(
+            _is_close(v, second[k]) for k, v in first.items()
+        )
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(_is_close, first, second))
+    return bool(first == second)
+
+
+def _other_boxes(stored: _Stored, again: "polars.DataFrame") -> list[str]:
+    """Name the columns of the scored boxes that are not those that the outputs give."""
+    import polars
+
+    name = stored.path.with_suffix(".parquet").name
+    if len(stored.frame) != len(again):
+        return [f"{name} has {len(stored.frame)} boxes, not {len(again)}"]
+    wrong = []
+    for column in stored.frame.columns:
+        was, is_now = stored.frame[column], again[column]
+        is_number = is_now.dtype == polars.Float64
+        if not (_all_close(was, is_now) if is_number else was.equals(is_now)):
+            wrong.append(f"{column} of {name} is not what the outputs give")
+    return wrong
+
+
+def _all_close(first: "polars.Series", second: "polars.Series") -> bool:
+    ours, theirs = first.to_numpy(), second.to_numpy()
+    return bool(np.allclose(ours, theirs, rtol=_TOLERANCE, atol=1e-12, equal_nan=True))
+
+
+_NEEDS_DETECTOR = (
+    "its parts are measured on detections, which are not stored with it: only DAQ, BA and IDQ were "
+    "computed again from their parts. Run the benchmark again to compare the others"
+)
+
+
+def _verify_self_aware(path: Path) -> Verification:
+    """Compute the numbers of a self-aware detector again that follow from other numbers."""
+    title = "(self-aware)"
+    try:
+        report = SelfAwareReport.load(path)
+    except IncognitaError as error:
+        return Verification(str(path), title, Status.WRONG, (str(error),))
+    if not path.with_name("rules.json").is_file():
+        return Verification(str(path), title, Status.WRONG, ("rules.json is missing",))
+    problems = _inconsistent(report.results) + _inconsistent(report.before, "before ")
+    if problems:
+        return Verification(str(path), title, Status.WRONG, tuple(problems))
+    return Verification(str(path), title, Status.NOT_RECOMPUTED, (_NEEDS_DETECTOR,))
+
+
+def _inconsistent(results: Iterable[Result], when: str = "") -> list[str]:
+    """Name the harmonic means that are not those of their parts."""
+    found = {(r.metric, str(r.split)): r.value for r in results if r.convention == "paper"}
+    problems = []
+    for (metric, split), value in found.items():
+        parts = [
+            (1.0 - found[key] if key[0] in ("lrp", "laece") else found[key])
+            for key in _parts_of(metric, split)
+            if key in found
+        ]
+        if len(parts) >= 2 and not _is_same(value, harmonic_mean(*parts)):
+            again = harmonic_mean(*parts)
+            problems.append(f"{when}{metric} of {split} is stored as {value:.6g}, not {again:.6g}")
+    return problems
+
+
+def _parts_of(metric: str, split: str) -> list[tuple[str, str]]:
+    quality, accuracy = "in_distribution_quality", "balanced_accuracy"
+    return {
+        quality: [("lrp", split), ("laece", split)],
+        accuracy: [("known_accepted", split), ("unknown_rejected", split)],
+        "detection_awareness_quality": [
+            (accuracy, "unknown"), (quality, "known"), (quality, "shifted"),
+        ],
+    }.get(metric, [])  # fmt: skip
 
 
 def _not_recomputed(stored: _Stored, reason: str) -> Verification:
@@ -309,6 +436,10 @@ def _differences(stored: Iterable[Result], again: Iterable[Result]) -> list[str]
             if not _is_same(was, is_now):
                 what = part if part != "value" else ""
                 problems.append(f"{_named(key)} {what} is stored as {was:.6g}, not {is_now:.6g}")
+        for part in ("support", "units"):
+            was, is_now = getattr(found[key], part), getattr(expected[key], part)
+            if was != is_now:
+                problems.append(f"{part} of {_named(key)} is stored as {was}, not {is_now}")
     return sorted(" ".join(problem.split()) for problem in problems)
 
 

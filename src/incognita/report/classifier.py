@@ -53,6 +53,7 @@ from incognita.results.method_result import MethodResult
 from incognita.results.result import FULL_SPECTRUM, Split
 
 N_DETAILED = 3  # runs whose figures are on a page of several
+GRID = ("method", "run", "auroc")  # columns of the grid of methods and runs
 CHEAP, ONE_PASS, MORE = 2, "one pass", "more passes"  # microseconds, and two kinds of methods
 Build = Callable[[Evaluation], Section | None]
 
@@ -328,7 +329,7 @@ def methods_and_models(runs: Sequence[Evaluation]) -> Section:
     left = f" Figures of {count(more, 'further run')} are left out." if more > 0 else ""
     title = f"Mean AUROC of each method on each run, in percent{n_of(len(shown), len(means))}"
     return Section(
-        question="Is one method best for every model?",
+        question="Is one method best for every run?",
         sentence=f"Best on {len(runs)} runs {verb} {joined(winners)}. Methods that most runs have "
         f"come first: {shown[0]} has the highest mean of these.{left}",
         parts=(
@@ -337,15 +338,12 @@ def methods_and_models(runs: Sequence[Evaluation]) -> Section:
                 spec=heat_map(data, "run", "method", "auroc", digits=1, least=50),
                 data=data,
                 description="A grid of methods and runs with mean AUROC in percent.",
-                definition="Mean AUROC over the groups of unknown images of each benchmark. "
-                "Numbers below 50, which is chance, are only in the data.",
+                definition="Mean AUROC over the groups of unknown images of each benchmark; 50, "
+                "which is not shaded, is chance. Intervals are in the table.",
                 is_wide=True,
             ),
         ),
     )
-
-
-GRID = ("method", "run", "auroc")
 
 
 def near_and_far(run: Evaluation) -> Section | None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import polars
 
-from incognita._version import __version__
 from incognita.benchmarks.benchmark import SHIFTED
 from incognita.errors import count
 from incognita.metrics.catalog import get_metric
@@ -17,6 +16,8 @@ from incognita.report.cells import BEST, best_of, half_interval, has_interval, m
 from incognita.report.cells import number_cell as cell_of
 from incognita.report.charts import PALETTE, Chart, frame_of, group_color
 from incognita.report.detector_objects import object_sections
+from incognita.report.drawings import against
+from incognita.report.numbers import run_footer
 from incognita.report.page import Cell, Page, PageColumn, PageTable, Section
 from incognita.results.analysis import BOTH_FAMILIES, RANKING, metric_correlations
 from incognita.results.evaluation import Evaluation, boxes_in_words
@@ -121,7 +122,7 @@ def build_page(reports: Sequence[Evaluation], *, is_brief: bool = False) -> Page
         notes=tuple(dict.fromkeys(remark for run in reports for remark in run.remarks())),
         table=method_table(runs),
         sections=() if is_brief else tuple(_sections(runs)),
-        footer=_footer(runs),
+        footer=run_footer(runs.runs),
     )
 
 
@@ -194,25 +195,6 @@ def _tau_in_words(result: MethodResult) -> str:
     tau = result.thresholds.get("tau", {})
     policy, chosen = tau.get("policy", "?"), tau.get("chosen on", "?")
     return f"score above tau ({policy}, {chosen})"
-
-
-def _footer(runs: Runs) -> tuple[tuple[str, str], ...]:
-    entries = [("written by", f"incognita {__version__}")]
-    for run in runs.runs:
-        facts, record = run.metadata, run.results[0]
-        data = ", ".join(f"{name} {text}" for name, text in facts.get("data", {}).items())
-        entries += [
-            ("command", str(record.provenance.get("command", "?"))),
-            ("weights", str(facts.get("weights", "?"))),
-            ("data", data),
-            ("seed", f"{facts.get('seed')}, {facts.get('resamples')} resamples"),
-        ]
-        entries += [
-            (name, str(record.provenance[name]))
-            for name in ("torch", "numpy")
-            if name in record.provenance
-        ]
-    return tuple(dict.fromkeys(entries))
 
 
 # --- the table ----------------------------------------------------------------------------------
@@ -326,10 +308,11 @@ def near_far(runs: Runs) -> Section | None:
         points["method"].append(runs.name_of(row))
         for side, found in zip(_SIDES, pair, strict=True):
             assert found is not None
-            margin = half_interval(found) if has_interval(found) else 0.0
             points[side].append(100 * found.value)
-            points[f"{side} low"].append(100 * (found.value - margin))
-            points[f"{side} high"].append(100 * (found.value + margin))
+            points[f"{side}_low"].append(100 * (found.low if has_interval(found) else found.value))
+            points[f"{side}_high"].append(
+                100 * (found.high if has_interval(found) else found.value)
+            )
     if len(points["method"]) < 2:
         return None
     data = frame_of(points)
@@ -347,7 +330,7 @@ def near_far(runs: Runs) -> Section | None:
         parts=(
             Chart(
                 title=finding,
-                spec=_scatter(data, f"AUROC on {first}, %", f"AUROC on {second}, %"),
+                spec=against(data, f"AUROC on {first}, %", f"AUROC on {second}, %"),
                 data=data,
                 description=f"AUROC of each method on {first} and on {second} images.",
                 definition=get_metric("auroc").meaning,
@@ -359,45 +342,7 @@ def near_far(runs: Runs) -> Section | None:
 
 
 _SIDES = ("x", "y")
-_BOUNDS = ("x low", "x high", "y low", "y high")
-
-
-def _scatter(data: polars.DataFrame, x: str, y: str) -> Any:
-    """Return points with intervals, names beside them, and the line where both are equal."""
-    import altair
-
-    values = [value for name in _BOUNDS for value in data[name].to_list()]
-    ends = [math.floor(min(values)), math.ceil(max(values))]
-    scale = altair.Scale(domain=ends)
-    axes: dict[str, Any] = {
-        "x": altair.X("x:Q", title=x, scale=scale),
-        "y": altair.Y("y:Q", title=y, scale=scale),
-    }
-    bar: dict[str, Any] = {"color": PALETTE["muted"], "opacity": 0.5}
-    base = altair.Chart(data).encode(**axes)
-    line = altair.Chart(frame_of({"x": ends, "y": ends})).encode(**axes)
-    return altair.layer(
-        line.mark_line(color=PALETTE["muted"], strokeDash=[3, 3]),
-        base.mark_rule(**bar).encode(y=altair.Y("y low:Q", scale=scale, title=y), y2="y high:Q"),
-        base.mark_rule(**bar).encode(x=altair.X("x low:Q", scale=scale, title=x), x2="x high:Q"),
-        base.mark_point(color=PALETTE["ink"], opacity=1),
-        altair.Chart(_apart(data, float(ends[1] - ends[0])))
-        .mark_text(align="left", dx=6, dy=-5, fontSize=10)
-        .encode(**axes, text="method:N"),
-    )
-
-
-def _apart(data: polars.DataFrame, extent: float) -> polars.DataFrame:
-    """Leave out names that would be written over one another; the data has them all."""
-    kept: list[int] = []
-    for k, (x, y) in enumerate(data.select(_SIDES).iter_rows()):
-        near = (
-            abs(x - data["x"][j]) < 0.2 * extent and abs(y - data["y"][j]) < 0.05 * extent
-            for j in kept
-        )
-        if not any(near):
-            kept.append(k)
-    return data[kept]
+_BOUNDS = ("x_low", "x_high", "y_low", "y_high")
 
 
 def families(runs: Runs) -> Section | None:

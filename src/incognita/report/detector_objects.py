@@ -10,7 +10,7 @@ import polars
 
 from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED
 from incognita.errors import IncognitaError, count
-from incognita.evaluation.confusions import find_synsets, study_confusions
+from incognita.evaluation.confusions import ConfusionReport, find_synsets, study_confusions
 from incognita.evaluation.gallery import CALLED_UNKNOWN, NAMED, DrawnBox
 from incognita.report.charts import PALETTE, Chart, frame_of, group_color
 from incognita.report.page import Gallery, Picture, Section
@@ -25,6 +25,7 @@ from incognita.results.outcomes import (
     shares_by_confidence,
 )
 
+MAPS = ("voc", "coco", "openimages", "objects365", "terra")  # names in data sets with boxes
 FEWEST = 3  # pairs behind a correlation
 N_THRESHOLDS = 41  # points of a curve over the confidence
 N_BINS = 30
@@ -178,7 +179,7 @@ class ObjectSections:
             return None
         data = _class_shares(self._named_groups(self.unknown))
         never = _share_of(data, ObjectOutcome.UNDETECTED)
-        worst = never.row(0, named=True)
+        worst = never.sort("share", "objects", descending=True).row(0, named=True)
         finding = (
             f"Objects of {worst['object_class']} are detected least: "
             f"{worst['share']:.0f} % of {worst['objects']} are undetected"
@@ -189,7 +190,7 @@ class ObjectSections:
             question="Which unknown objects are never detected?",
             sentence=(
                 f"What no box overlaps, no method can find; of the rest, {self.whose} decides what "
-                f"is called unknown. The number of objects is in brackets."
+                f"is called unknown. The number of objects is in brackets.{_left_out(never)}"
             ),
             parts=(
                 Chart(
@@ -231,7 +232,7 @@ class ObjectSections:
             question="Which known classes pay for it?",
             sentence=(
                 f"Objects of known classes on the known test images: what {self.whose} calls "
-                f"unknown among them is a false alarm."
+                f"unknown among them is a false alarm.{_left_out(lost)}"
             ),
             parts=(
                 Chart(
@@ -288,7 +289,7 @@ class ObjectSections:
         known = [str(name) for name in self.result.identity["classes"]]
         names = seen["object_class"].unique(maintain_order=True).to_list()
         try:
-            synsets, notes = find_synsets([*known, *names], ())
+            synsets, notes = find_synsets([*known, *names], MAPS)
             report = study_confusions(_as_images(seen, known), known, synsets, min_images=1)
         except IncognitaError as error:
             return Section(
@@ -296,37 +297,10 @@ class ObjectSections:
                 sentence=f"It cannot be said here: {str(error).split('. ')[0].rstrip('.')}.",
                 anchor="similarity",
             )
-        rows = report.confusions
-        data = frame_of(
-            {
-                "unknown class": [row.name for row in rows],
-                "named as": [row.predicted for row in rows],
-                "similarity": [row.similarity for row in rows],
-                "unknown score": [row.unknown_score for row in rows],
-                "objects": [row.n_images for row in rows],
-            }
-        )
-        corr = polars.corr("similarity", "unknown score", method="spearman")
-        rho = data.select(corr).item() if data.height >= FEWEST else None
-        of = f"over {count(data.height, 'pair')} of classes"
-        finding = f"Similarity and unknown score have no rank correlation {of}"
-        if rho is not None and not np.isnan(rho):
-            finding = f"Rank correlation of similarity and unknown score: {rho:.2f} {of}"
         return Section(
             question=question,
             sentence=f"Below zero, similar classes look less unknown. {' '.join(notes)}".strip(),
-            parts=(
-                Chart(
-                    title=finding,
-                    spec=_similarity_points(data),
-                    data=data,
-                    description="Similarity of classes against the mean unknown score.",
-                    definition="Mean of path and Wu-Palmer similarity in WordNet of an unknown "
-                    "class and the class its objects are named as; the score is the mean over "
-                    "these objects.",
-                    convention="Recalcati et al., 2023, for objects instead of images",
-                ),
-            ),
+            parts=(_similarity_chart(report),),
             anchor="similarity",
         )
 
@@ -434,8 +408,9 @@ class ObjectSections:
 
 
 def _by_turns(cases: polars.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the first case of each set, then the second of each."""
-    parts = cases.partition_by("set", maintain_order=True)
+    """Yield the first case of each set, then the second of each; of an image only the first."""
+    once = cases.unique(["set", "image_id"], keep="first", maintain_order=True)
+    parts = once.partition_by("set", maintain_order=True)
     return in_turn([part.iter_rows(named=True) for part in parts])
 
 
@@ -610,10 +585,18 @@ def _field(name: str, channel: Callable[..., Any], **more: Any) -> Any:
     return channel(name, **more)
 
 
+def _left_out(order: polars.DataFrame) -> str:
+    """Return how many classes are shown, where not all are."""
+    if order.height <= N_CLASSES:
+        return ""
+    return f" The {N_CLASSES} classes with the most objects, of {order.height}, are shown."
+
+
 def _outcome_bars(shares: polars.DataFrame, order: polars.DataFrame) -> Any:
     import altair
 
-    shown = order.head(N_CLASSES)
+    largest = order.sort("objects", descending=True, maintain_order=True).head(N_CLASSES)
+    shown = order.join(largest, on=["group", "object_class"], how="semi", maintain_order="left")
     data = shares.join(shown.select("group", "object_class"), on=["group", "object_class"])
     outcomes = [o for o in ObjectOutcome if str(o) in data["outcome"].to_list()]
     colors = altair.Scale(
@@ -685,6 +668,34 @@ def _confusion_chart(pairs: polars.DataFrame, by: str, title: str) -> Chart:
         definition="Unknown objects that are not found as unknown and that a box of a known class "
         "overlaps by an IoU of 0.5, by the class of the most confident such box.",
         convention="paper: the objects that nOSE counts",
+    )
+
+
+def _similarity_chart(report: ConfusionReport) -> Chart:
+    rows = report.confusions
+    data = frame_of(
+        {
+            "unknown class": [row.name for row in rows],
+            "named as": [row.predicted for row in rows],
+            "similarity": [row.similarity for row in rows],
+            "unknown score": [row.unknown_score for row in rows],
+            "objects": [row.n_images for row in rows],
+        }
+    )
+    corr = polars.corr("similarity", "unknown score", method="spearman")
+    rho = data.select(corr).item() if data.height >= FEWEST else None
+    of = f"over {count(data.height, 'pair')} of classes"
+    finding = f"Similarity and unknown score have no rank correlation {of}"
+    if rho is not None and not np.isnan(rho):
+        finding = f"Rank correlation of similarity and unknown score: {rho:.2f} {of}"
+    return Chart(
+        title=finding,
+        spec=_similarity_points(data),
+        data=data,
+        description="Similarity of classes against the mean unknown score.",
+        definition="Mean of path and Wu-Palmer similarity in WordNet of an unknown class and the "
+        "class its objects are named as; the score is the mean over these objects.",
+        convention="Recalcati et al., 2023, for objects instead of images",
     )
 
 

@@ -33,7 +33,7 @@ def heat_map(
         y: The column with the names beside it.
         value: The column with the percentages.
         digits: Decimals that are written.
-        least: The percentage that is not shaded; lower ones are not written either.
+        least: The percentage up to which a cell is not shaded.
     """
     axis = altair.Axis(orient="top", labelAngle=-40, domain=False, ticks=False)
     plain = altair.Axis(domain=False, ticks=False)
@@ -46,8 +46,8 @@ def heat_map(
     cells = base.mark_rect(color=PALETTE["known"]).encode(
         opacity=altair.Opacity(f"{value}:Q", scale=scale, legend=None)
     )
-    smallest = least + 0.5 * 10**-digits
-    numbers = base.transform_filter(altair.datum[value] >= smallest).mark_text(fontSize=10)
+    zero = 0.5 * 10**-digits  # a grid of zeros hides the other numbers
+    numbers = base.transform_filter(altair.datum[value] >= zero).mark_text(fontSize=10)
     text = altair.Text(f"{value}:Q", format=f".{digits}f")
     width, height = 34 * data[x].n_unique(), 20 * data[y].n_unique()
     return altair.layer(cells, numbers.encode(text=text)).properties(width=width, height=height)

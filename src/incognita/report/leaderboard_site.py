@@ -1,5 +1,6 @@
 """The leaderboard as a folder of static pages, with its tables as CSV and JSON."""
 
+import ast
 import csv
 import json
 import math
@@ -15,8 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from incognita._version import __version__
-from incognita.errors import InvalidDataError, count
+from incognita.calls import parse_call, split_calls
+from incognita.errors import IncognitaError, InvalidDataError, count
 from incognita.files import reporting_full_disk
+from incognita.methods import METHODS
 from incognita.metrics.catalog import get_metric
 from incognita.report import html_of
 from incognita.report.leaderboard import (
@@ -28,8 +31,8 @@ from incognita.report.leaderboard import (
     SubmittedResult,
     boards_of,
 )
-from incognita.report.method_docs import method_docs
 from incognita.report.page import Cell, Page, PageColumn, PageTable, Section, render, slug
+from incognita.report.prose import paragraphs
 from incognita.results.disclosure import FIELDS
 from incognita.results.method_result import Cost
 from incognita.results.result import FULL_SPECTRUM, Split
@@ -560,14 +563,39 @@ def _without_place(entry: SubmittedResult) -> str:
 # --- pages of methods and models
 
 
+def method_docs(name: str) -> dict[str, str]:
+    """Return the docstrings of a method and of those it wraps, by name.
+
+    Files of users are read, never run; where there is none, nothing is returned.
+    """
+    try:
+        calls = [parse_call(p, kind="method", example="knn").name for p in split_calls(name, "+")]
+    except IncognitaError:
+        return {}
+    joined = "+".join(calls)
+    names = [joined] if joined in METHODS else calls
+    docs = {part: _docstring(part) for part in names}
+    return {part: doc for part, doc in docs.items() if doc}
+
+
+def _docstring(name: str) -> str:
+    if name in METHODS:
+        return METHODS.docstring(name)
+    file, _, title = name.rpartition(":")
+    try:
+        source = Path(file).read_text(encoding="utf-8") if file.endswith(".py") else ""
+        body = ast.parse(source).body
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return ""
+    found = [node for node in body if isinstance(node, ast.ClassDef) and node.name == title]
+    return (ast.get_docstring(found[0]) or "") if found else ""
+
+
 def _method_page(name: str, places: Sequence[Place]) -> str:
     docs = method_docs(name)
-    first = next(iter(docs.values()), None)
-    answer = (
-        "".join(span.text for span in first[0])
-        if first
-        else f"{name} is not one of incognita's methods."
-    )
+    first, *rest = docs.items() or [(name, f"{name} is not one of incognita's methods.")]
+    answer = "".join(span.text for span in paragraphs(first[1])[0])
+    texts = [(first[0], first[1].partition("\n\n")[2]), *rest]
     page = Page(
         title=name,
         answer=answer,
@@ -581,7 +609,6 @@ def _method_page(name: str, places: Sequence[Place]) -> str:
         ),
         footer=_FOOTER,
     )
-    texts = [(part, found[1:] if k == 0 else found) for k, (part, found) in enumerate(docs.items())]
     return _render(page, "../", parts_of_text=texts)
 
 

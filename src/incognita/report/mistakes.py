@@ -10,7 +10,7 @@ import numpy as np
 import polars
 
 from incognita.benchmarks.benchmark import KNOWN, SHIFTED
-from incognita.errors import IncognitaError
+from incognita.errors import IncognitaError, MissingDataError
 from incognita.evaluation.confusions import ConfusionReport, find_synsets, study_confusions
 from incognita.metrics.measure import Share, share_of
 from incognita.report.cells import share_cell
@@ -296,6 +296,8 @@ def _studied(
     run: Evaluation, title: str, named: Sequence[ScoredSet]
 ) -> tuple[ConfusionReport, list[str]]:
     names = class_names(run)
+    if len(names) <= max(int(scored.predicted.max(initial=0)) for scored in named):
+        raise MissingDataError("The run does not name all of its known classes.")
     own = [str(name) for scored in named for name in dict.fromkeys(scored.source_classes or ())]
     synsets, notes = find_synsets([*names, *own], _maps_for(names, named))
     frame = image_frame(named, run.scores[title])

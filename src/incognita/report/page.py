@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from incognita.errors import InvalidDataError
 from incognita.report.charts import NO_VALUE, Chart, as_svg, csv_link, preview
+from incognita.report.prose import paragraphs
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -210,6 +211,7 @@ def render(page: Page, *, template: str = "page.html", **values: Any) -> str:
     values |= {"page": page, "anchors": anchors}
     values["places"] = [anchors.new(part.anchor or part.question) for part in page.sections]
     html = environment().get_template(template).render(values)
+    html = html.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
     # half of a surrogate pair cannot be written as UTF-8
     return html.encode("utf-8", "backslashreplace").decode()
 
@@ -228,7 +230,12 @@ def environment() -> "Environment":
     )
     style, script = (_packed(FOLDER / name) for name in ("style.css", "script.js"))
     found.globals |= {"style": style, "script": script, "policy": _policy(style, script)}
-    found.globals |= {"as_svg": as_svg, "csv_link": csv_link, "preview": preview}
+    found.globals |= {
+        "paragraphs": paragraphs,
+        "as_svg": as_svg,
+        "csv_link": csv_link,
+        "preview": preview,
+    }
     found.globals |= {"slug": slug, "empty_cell": Cell()}
     found.tests |= {
         "chart": lambda part: isinstance(part, Chart),

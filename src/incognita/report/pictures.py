@@ -3,10 +3,10 @@
 Images come from the data sets of a run made in this process, or from its benchmark, loaded again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
-from itertools import islice, zip_longest
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from incognita.benchmarks.load import list_benchmarks, load_benchmark, test_sets
 from incognita.containers.dataset import Dataset
 from incognita.errors import IncognitaError, MissingDataError
 from incognita.evaluation.gallery import DrawnBox, draw_boxes
+from incognita.evaluation.gallery import in_turn as in_turn
 from incognita.report.page import Picture
 from incognita.results.evaluation import Evaluation
 from incognita.results.score_tables import as_utf8
@@ -140,17 +141,6 @@ def window_around(
         bounds.append((float(start), float(start + extent)))
     (left, right), (top, bottom) = bounds
     return left, top, right, bottom
-
-
-def in_turn(lists: Iterable[Iterable[T]]) -> Iterator[T]:
-    """Take the first of each list, then the second of each, until all are empty.
-
-    >>> list(in_turn([[1, 2, 3], [4], [5, 6]]))
-    [1, 4, 5, 2, 6, 3]
-    """
-    nothing = object()
-    rounds = zip_longest(*lists, fillvalue=nothing)
-    return (item for group in rounds for item in group if item is not nothing)  # type: ignore[misc]
 
 
 @dataclass

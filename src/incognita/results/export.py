@@ -165,8 +165,15 @@ def as_csv(report: Report) -> str:
     return report.to_dataframe().write_csv()
 
 
+def as_html(report: Report) -> str:
+    """Return a page for a browser: one file that needs nothing else."""
+    html: str = import_module("incognita.report").html_of(report)  # pages stand above results
+    return html
+
+
 FORMATS: dict[str, Callable[[Report], str]] = {
     ".json": as_json_text,
     ".csv": as_csv,
     ".txt": as_text,
+    ".html": as_html,
 }

@@ -24,7 +24,8 @@ class ResultStore:
 
     The Parquet file beside each JSON holds one row per image of a classifier (set, group,
     image_id, label, predicted, unknown_score) or per box of a detector (also its corners,
-    confidence, and whether it is called unknown). Every number can be recomputed from it.
+    confidence, and whether it is called unknown). Every number of a classifier can be recomputed
+    from it; those of a detector from the stored outputs, see `evaluation.verify`.
     """
 
     root: Path

@@ -1,4 +1,4 @@
-"""What is written about a method, for a page: the text of its docstring, its equations as MathML.
+"""Docstrings as prose for a page: paragraphs, code, and equations as MathML.
 
 Browsers draw MathML without a script. Only the TeX that docstrings use is known; an equation with
 anything else is shown as it is written.
@@ -6,17 +6,11 @@ anything else is shown as it is written.
 
 # ruff: noqa: RUF001 - letters of equations may look like others
 
-import ast
 import re
 from collections.abc import Iterator
 from html import escape
 from inspect import cleandoc
-from pathlib import Path
 from typing import NamedTuple
-
-from incognita.calls import parse_call, split_calls
-from incognita.errors import IncognitaError
-from incognita.methods import METHODS
 
 
 class Span(NamedTuple):
@@ -56,35 +50,6 @@ def _spans(block: str) -> Iterator[Span]:
         yield Span(kind, content, mathml or "")
     if end < len(block):
         yield Span("text", block[end:])
-
-
-def method_docs(name: str) -> dict[str, list[list[Span]]]:
-    """Return what is written about a method and those it wraps, by name.
-
-    Files of users are read, never run; where there is none, nothing is returned.
-    """
-    try:
-        calls = [parse_call(p, kind="method", example="knn").name for p in split_calls(name, "+")]
-    except IncognitaError:
-        return {}
-    joined = "+".join(calls)
-    names = [joined] if joined in METHODS else calls
-    docs = {part: _docstring(part) for part in names}
-    return {part: paragraphs(doc) for part, doc in docs.items() if doc}
-
-
-def _docstring(name: str) -> str:
-    if name in METHODS:
-        return METHODS.docstring(name)
-    file, _, title = name.rpartition(":")
-    try:
-        body = (
-            ast.parse(Path(file).read_text(encoding="utf-8")).body if file.endswith(".py") else []
-        )
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return ""
-    found = [node for node in body if isinstance(node, ast.ClassDef) and node.name == title]
-    return (ast.get_docstring(found[0]) or "") if found else ""
 
 
 # words in braces are one token, since they keep their blanks
