@@ -13,16 +13,18 @@ from xml.etree import ElementTree
 import numpy as np
 from markdown import Extension, Markdown
 from markdown.inlinepatterns import InlineProcessor
+from markdown.preprocessors import Preprocessor
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
 import incognita
+from incognita import metrics
 from incognita.evaluation import certify_scores
 from incognita.evaluation.self_aware import CONVENTIONS as SELF_AWARE_CONVENTIONS
 from incognita.methods import METHODS
 from incognita.metrics.catalog import METRICS, MetricInfo
-from incognita.report.method_docs import as_mathml
+from incognita.report.prose import as_mathml
 
 ROOT = Path(__file__).parents[1]
 STREET = ROOT / "src" / "incognita" / "benchmarks" / "examples" / "street"
@@ -46,8 +48,8 @@ METRIC_MODULES = (
 
 @event_priority(100)  # before mkdocstrings takes the list of extensions
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Draw equations of pages and docstrings without a script."""
-    config.markdown_extensions.append(Equations())
+    """Read equations and examples of docstrings."""
+    config.markdown_extensions.append(Docstrings())
     return config
 
 
@@ -86,11 +88,11 @@ def methods_page() -> str:
     """Return the page with the docstring of every method that ships."""
     lines = [
         "# Every method",
-        "Equation, reference, defaults and departures of each method, from its docstring. [Methods](methods.md) "
-        "explains how to choose, combine and write them.",
+        "Equation, reference, defaults and departures of each method, from its docstring. "
+        "[Methods](methods.md) explains how to choose, combine and write them.",
     ]
     for name, home in METHODS.homes.items():
-        lines.append(_directive(home.replace(":", "."), heading=name))
+        lines.append(_directive(home.replace(":", "."), name))
     return "\n\n".join(lines)
 
 
@@ -142,8 +144,10 @@ def metric_conventions() -> dict[str, list[str]]:
 
 
 def _public(module: str) -> list[str]:
+    """Return the public functions of a module of metrics, in the order of its source."""
     source = (ROOT / "src" / "incognita" / "metrics" / f"{module}.py").read_text()
-    return re.findall(r"^(?:def|class) ([A-Za-z]\w*)", source, flags=re.MULTILINE)
+    names = re.findall(r"^def (\w+)", source, flags=re.MULTILINE)
+    return [name for name in names if name in metrics.__all__]
 
 
 def python_page() -> str:
@@ -156,26 +160,34 @@ def python_page() -> str:
     return "\n\n".join(lines)
 
 
-def _directive(path: str, heading: str = "") -> str:
-    """Return the line by which mkdocstrings inserts a docstring."""
-    options = [f'      heading: "{heading}"'] if heading else []
-    return "\n".join(
-        [
-            f"::: {path}",
-            "    options:",
-            "      heading_level: 3" if not heading else "      heading_level: 2",
-            *options,
-        ]
-    )
+def _directive(path: str, name: str = "") -> str:
+    """Return the lines by which mkdocstrings inserts a docstring, under a name of ours if given."""
+    lines = [f"::: {path}"]
+    if name:
+        options = {"heading": name, "toc_label": name, "heading_level": 2}
+        lines += ["    options:", *(f"      {key}: {value}" for key, value in options.items())]
+    return "\n".join(lines)
 
 
-class Equations(Extension):
-    """Reads `$…$` and `$$…$$` as equations."""
+class Docstrings(Extension):
+    """Reads `$…$` and `$$…$$` as equations, and lines after `>>>` as code."""
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 - the base's name
-        """Register the two patterns; code comes first."""
+        """Register the patterns; code comes first."""
+        md.preprocessors.register(_Examples(md), "examples", 40)
         md.inlinePatterns.register(_Equation(r"\$\$(.+?)\$\$", md, is_block=True), "equation", 186)
         md.inlinePatterns.register(_Equation(r"\$([^$\s][^$]*)\$", md), "formula", 185)
+
+
+class _Examples(Preprocessor):
+    def run(self, lines: list[str]) -> list[str]:
+        """Put a fence around each example, which ends at an empty line."""
+        text = "\n".join(lines)
+        return re.sub(r"(?m)^>>> (?:.+\n?)+", _fenced, text).split("\n")
+
+
+def _fenced(example: re.Match[str]) -> str:
+    return f"```pycon\n{example[0].rstrip()}\n```\n"
 
 
 class _Equation(InlineProcessor):

@@ -1,6 +1,6 @@
 """Build CHANGELOG.md from the fragments in changes/, the newest first.
 
-    python docs/make_changelog.py
+python docs/make_changelog.py
 """
 
 import re

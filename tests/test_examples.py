@@ -31,7 +31,8 @@ def run_example(name: str, folder: Path) -> str:
     """Run an example as a reader would, in a folder of its own, and return what it prints."""
     done = subprocess.run(
         [sys.executable, EXAMPLES / f"{name}.py"],
-        cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "160"},
+        cwd=folder, capture_output=True, text=True, check=False,
+        env={**os.environ, "COLUMNS": "160"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
