@@ -6,9 +6,10 @@ Not a part of `make bench`, which needs no GPU. Its table is in studies/scale/RE
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from incognita.containers import ClassifierOutputs, Head, Needs
 from incognita.containers.dataset import ArrayDataset
 from incognita.extraction.extract import Settings, extract
 from incognita.extraction.loading import ReaderProcesses
@@ -174,11 +176,110 @@ def detector_section() -> Iterator[Row]:
         yield f"Faster R-CNN by {batch_size}: from JPEG files", found, "images/s"
 
 
+def made_outputs(n: int, head: Head, *, seed: int, shift: float = 0.0) -> ClassifierOutputs:
+    """Return rows of 2048 features around the weights of their class, on the host."""
+    generator = torch.Generator("cuda").manual_seed(seed)
+    weight = head.weight.cuda()
+    labels = torch.randint(0, len(weight), (n,), device="cuda", generator=generator)
+    features = torch.empty(n, weight.shape[1], device="cuda").normal_(generator=generator)
+    features = (features + 8 * (1 - shift) * weight[labels]).relu_()
+    logits = features @ weight.T + head.bias.cuda()
+    ids = tuple(map(str, range(n)))
+    return ClassifierOutputs(ids, logits.cpu(), features.cpu(), labels.cpu(), head)
+
+
+@dataclass(frozen=True)
+class MadeExtractor:
+    """Outputs that are there already, by the name of their set."""
+
+    made: Mapping[str, ClassifierOutputs]
+
+    def outputs(self, name: str, dataset: object, **_: object) -> ClassifierOutputs:
+        return self.made[name]
+
+    def empty(self) -> ClassifierOutputs:
+        first = next(iter(self.made.values()))
+        return ClassifierOutputs.empty(first.logits.shape[1], first.head)
+
+
+def arithmetic_methods() -> dict[str, object]:
+    """Return the methods that need nothing but logits, features, head and labels."""
+    from incognita.methods import list_methods, load_method
+
+    slow = {"oodl", "opengan", "godin", "ensemble"}
+    made = {name: load_method(name) for name in list_methods() if name not in slow}
+    pooled = Needs.LAYERS | Needs.LATENT | Needs.SHORTCUTS
+    return {
+        name: method
+        for name, method in made.items()
+        if not method.all_needs & pooled
+        and not method.extra_outputs()
+        and not any(method.extra_outputs_to_fit(part) for part in ("known", "validation"))
+    }
+
+
+def methods_section(n_known: int = 200_000, n_scored: int = 20_000) -> Iterator[Row]:
+    """Fit and score: 200,000 x 2048 known rows, 1000 classes, 20,000 rows to score."""
+    from incognita.benchmarks.benchmark import Benchmark
+    from incognita.evaluation.fit_and_score import MethodRunner
+
+    torch.manual_seed(0)
+    head = Head(torch.randn(1000, 2048) / 45, torch.zeros(1000))
+    made = {
+        "train": made_outputs(n_known, head, seed=1),
+        "test": made_outputs(n_scored // 2, head, seed=2),
+        "far": made_outputs(n_scored // 2, head, seed=3, shift=0.7),
+    }
+    none = np.zeros((0, 1, 1, 3), np.uint8)
+    sets = {name: ArrayDataset(name, (), none) for name in made}
+    benchmark = Benchmark(
+        "made", 1, "made", tuple(map(str, range(1000))), sets["test"],
+        {"far": {"far": sets["far"]}}, train=sets["train"],
+    )  # fmt: skip
+    warm = {name: rows[torch.arange(len(rows)) < 4000] for name, rows in made.items()}
+    for outputs in (warm, made):
+        runner = MethodRunner(
+            benchmark, MadeExtractor(outputs), arithmetic_methods(), device="cuda"
+        )
+        start = time.perf_counter()
+        scored = runner.run()
+        torch.cuda.synchronize()
+        taken = time.perf_counter() - start
+        torch.cuda.empty_cache()
+    n_rows = sum(map(len, (made["test"], made["far"])))
+    for key, fitted in sorted(
+        scored.fitted.items(), key=lambda item: -item[1].fit_seconds - item[1].score_seconds
+    ):
+        total = fitted.fit_seconds + fitted.score_seconds
+        if total > 0.05:
+            yield f"  {key}, fit {fitted.fit_seconds:.2f} s, score", fitted.score_seconds, "s"
+    for name, why in scored.failed.items():
+        yield f"  {name} failed: {why[:60]}", float("nan"), ""
+    yield f"{len(scored.fitted)} methods, {n_known:,} known and {n_rows:,} rows", taken, "s"
+
+
+def neighbors_section() -> Iterator[Row]:
+    """KNN with 1.28 million known rows of 2048 features, 50,000 queries."""
+    from incognita.methods import KNN
+
+    features = torch.empty(1_281_167, 2048).normal_()
+    known = ClassifierOutputs(tuple(range(len(features))), torch.zeros(len(features), 1), features)
+    queries = torch.empty(50_000, 2048).normal_()
+    seen = ClassifierOutputs(tuple(range(50_000)), torch.zeros(50_000, 1), queries).to("cuda")
+    for where in ("cuda", "cpu"):
+        moved = known.to(where)
+        method = KNN(k=1000)
+        taken = seconds(lambda: method.fit(moved).score(seen), 1)  # noqa: B023
+        yield f"KNN, 1.28 M x 2048, 50,000 queries, bank on {where}", taken, "s"
+
+
 SECTIONS = {
     "readers": readers_section,
     "images": images_section,
     "resnet50": lambda: images_section(("resnet50",)),
     "detector": detector_section,
+    "methods": methods_section,
+    "neighbors": neighbors_section,
 }
 
 

@@ -265,7 +265,11 @@ class Evaluator:
             return ScoredMethods()
         searched = frozenset(name for name, m in pending.items() if self.plan.is_searched(m))
         extractor = self.task.extractor(pending, on_step)
-        return MethodRunner(self.plan.benchmark, extractor, pending, searched, on_step).run()
+        device = self.plan.log.settings.devices[0]
+        runner = MethodRunner(
+            self.plan.benchmark, extractor, pending, searched, on_step, device=device
+        )
+        return runner.run()
 
     def _save(
         self, scored: ScoredMethods, measurements: Measurements, shared: Mapping[str, Any]

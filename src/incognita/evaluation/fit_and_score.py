@@ -40,6 +40,7 @@ from incognita.shapes import Float64
 # data set, images done, images in total
 Progress = Callable[[str, int, int], None]
 OnStep = Callable[[str], None]
+_SHARE_OF_MEMORY = 0.45  # of a GPU that outputs of one data set may take
 POOLED = Needs.LAYERS | Needs.LATENT | Needs.SHORTCUTS
 
 
@@ -179,12 +180,14 @@ class FittedMethod:
     score_seconds: float = 0.0
     scores: dict[str, Float64[np.ndarray, "n"]] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    device: str = "cpu"  # where it was fitted
 
     def score(self, name: str, outputs: ClassifierOutputs) -> None:
         """Score the rows of one data set and keep the scores under its name."""
-        start = time.process_time()
-        scores = self.method.score(outputs.alias())
-        self.score_seconds += time.process_time() - start
+        outputs = outputs.to(self.device)
+        start = seconds_on(self.device)
+        scores = self.method.score(outputs)
+        self.score_seconds += seconds_on(self.device) - start
         self.scores[name] = self.checked(name, scores)
 
     def checked(self, name: str, scores: Tensor) -> Float64[np.ndarray, "n"]:
@@ -211,6 +214,14 @@ class FittedMethod:
             microseconds_per_sample=round(1e6 * self.score_seconds / max(n_rows, 1), 3),
             state_bytes=state_bytes(self.method),
         )
+
+
+def seconds_on(device: str) -> float:
+    """Return a clock: the time of the processor, or of the wall once a GPU has done its work."""
+    if torch.device(device).type != "cuda":
+        return time.process_time()
+    torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def state_bytes(method: Method) -> int:
@@ -260,8 +271,25 @@ class SharedTensor:
 
 
 def _checksum(tensor: Tensor) -> int:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return zlib.crc32(flat.view(torch.uint8).numpy().data) if len(flat) else 0
+    flat = tensor.detach().contiguous().reshape(-1)
+    if not len(flat):
+        return 0
+    if flat.is_cuda:
+        return _checksum_on_gpu(flat)
+    return zlib.crc32(flat.cpu().view(torch.uint8).numpy().data)
+
+
+def _checksum_on_gpu(flat: Tensor) -> int:
+    """Add up the bits of all numbers, each times an odd factor that its place decides.
+
+    Nothing is copied to the host. A single change always shows; several would have to cancel.
+    """
+    total = 0
+    for part in torch.split(flat.view(torch.uint8), 2**26):
+        words = torch.nn.functional.pad(part, (0, -len(part) % 4)).view(torch.int32)
+        factors = torch.arange(len(words), device=words.device) % 2**20 * 2 + 1
+        total = (total * 31 + int((words.long() * factors).sum())) % 2**63
+    return total
 
 
 @dataclass(eq=False)
@@ -372,6 +400,7 @@ class MethodRunner:
         methods: The methods by name.
         searched: Names of methods of which a second, tuned version runs.
         on_step: Called with a description of each step.
+        device: Where methods are fitted and rows are scored, if there is room for the outputs.
     """
 
     benchmark: Benchmark
@@ -379,6 +408,7 @@ class MethodRunner:
     methods: Mapping[str, Method]
     searched: frozenset[str] = frozenset()
     on_step: OnStep | None = None
+    device: str = "cpu"
     scored: ScoredMethods = field(default_factory=ScoredMethods)
 
     def run(self) -> ScoredMethods:
@@ -441,8 +471,19 @@ class MethodRunner:
             extra_outputs=tuple({extra.key: extra for extra in extra_outputs}.values()),
             layers=needs_layers(self.methods.values()),
         )
+        outputs = self._moved(name, outputs)
         self.scored.shared.add(name, outputs)
         return outputs
+
+    def _moved(self, name: str, outputs: ClassifierOutputs) -> ClassifierOutputs:
+        """Copy outputs to the device, unless they would leave too little room for the methods."""
+        if torch.device(self.device).type != "cuda":
+            return outputs
+        n_bytes = sum(tensor.nbytes for tensor in outputs.tensors().values())
+        if n_bytes > _SHARE_OF_MEMORY * torch.cuda.mem_get_info(self.device)[0]:
+            self._step(f"{name}: too large for the memory of {self.device}, stays on the host")
+            return outputs
+        return outputs.to(self.device)
 
     def _fit(
         self,
@@ -451,11 +492,19 @@ class MethodRunner:
         known: ClassifierOutputs,
         validation: ClassifierOutputs | None,
     ) -> None:
-        start = time.process_time()
-        method.fit(known.alias(), None if validation is None else validation.alias())
-        seconds = time.process_time() - start
+        device = str(known.logits.device) if len(known) else self.device
+        start = seconds_on(self.device)
+        try:
+            method.fit(known.alias(), None if validation is None else validation.alias())
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            self._step(f"fitting {name} on the CPU: {device} has too little memory")
+            device = "cpu"
+            method.fit(known.to(device), None if validation is None else validation.to(device))
+        seconds = seconds_on(self.device) - start
         notes = method.notes_on(known.alias())
-        self.scored.fitted[MethodKey(name)] = FittedMethod(name, method, seconds, notes=notes)
+        fitted = FittedMethod(name, method, seconds, notes=notes, device=device)
+        self.scored.fitted[MethodKey(name)] = fitted
 
     def _search(self, known: ClassifierOutputs, validation: ClassifierOutputs | None) -> None:
         dataset = self.benchmark.unknown_validation
@@ -487,7 +536,9 @@ class MethodRunner:
             found = search(start.method, data)
         notes = found.method.notes_on(data.known)
         seconds = start.fit_seconds
-        self.scored.fitted[tuned] = FittedMethod(tuned, found.method, seconds, notes=notes)
+        self.scored.fitted[tuned] = FittedMethod(
+            tuned, found.method, seconds, notes=notes, device=start.device
+        )
         self.scored.searches[default] = SearchRecord("default", found.curve)
         self.scored.searches[tuned] = SearchRecord("tuned", found.curve)
 

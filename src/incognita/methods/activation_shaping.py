@@ -68,18 +68,16 @@ class Shaping(Method):
 
     def _reshape_all(self, rows: Rows) -> ClassifierOutputs:
         """Reshape any number of rows; large tables are written to unnamed files."""
-        features = new_rows(*rows.features.shape)
-        logits = new_rows(len(rows), rows.n_classes)
+        device = rows.features.device
+        features = new_rows(*rows.features.shape, device=device)
+        logits = new_rows(len(rows), rows.n_classes, device=device)
         first, head = 0, rows.head
         for part in _row_parts(rows):
             shaped = Rows(self.reshape(part), self)
             features[first : first + len(part)] = shaped.features
             logits[first : first + len(part)] = shaped.outputs.logits
             first, head = first + len(part), shaped.head
-        device = rows.features.device
-        return replace(
-            rows.outputs, features=features.to(device), logits=logits.to(device), head=head
-        )
+        return replace(rows.outputs, features=features, logits=logits, head=head)
 
     def extra_outputs(self) -> tuple[ExtraOutput, ...]:
         return self.scorer.extra_outputs()

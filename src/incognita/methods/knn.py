@@ -18,7 +18,7 @@ from incognita.methods.numerics.neighbor_search import (
     kth_products,
     largest_products,
 )
-from incognita.methods.numerics.rows import by_chunk, chunks, full_float32
+from incognita.methods.numerics.rows import by_chunk, chunks, full_float32, wider
 from incognita.methods.softmax import check_positive
 from incognita.shapes import Float
 
@@ -216,7 +216,8 @@ class Relation(Method):
         self.logits_ = known.logits.detach()
 
     def score_rows(self, rows: Rows) -> Float[Tensor, "n"]:
-        return -by_chunk(self._sum, rows.features, rows.logits, rows=_RELATION_ROWS)
+        n_at_once = wider(_RELATION_ROWS, rows.features, 8)
+        return -by_chunk(self._sum, rows.features, rows.logits, rows=n_at_once)
 
     def _sum(self, features: Tensor, logits: Tensor) -> Tensor:
         unit = features.double() * inverse_lengths(features)[:, None]
@@ -225,7 +226,8 @@ class Relation(Method):
         is_float32 = self.bank_.numel() >= _LARGE and self.power == 1
         dtype = torch.float32 if is_float32 else torch.float64
         total = unit.new_zeros(len(unit))
-        for block in chunks(self.bank_, self.scale_, self.logits_, rows=_RELATION_ROWS):
+        n_at_once = wider(_RELATION_ROWS, features, 8)
+        for block in chunks(self.bank_, self.scale_, self.logits_, rows=n_at_once):
             bank, scale, logits_of_bank = (part.to(unit) for part in block)
             relations = self._relations(unit, shares, bank, scale, logits_of_bank, dtype)
             powers = relations if self.power == 1 else relations**self.power

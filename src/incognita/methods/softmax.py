@@ -14,7 +14,7 @@ from torch import Tensor
 from incognita.containers.needs import Needs
 from incognita.errors import InvalidDataError
 from incognita.methods.method import Method, Rows
-from incognita.methods.numerics.rows import by_chunk
+from incognita.methods.numerics.rows import by_chunk, wider
 from incognita.shapes import Float
 
 
@@ -252,7 +252,7 @@ def entropy(logits: Float[Tensor, "n classes"]) -> Float[Tensor, "n"]:
 
 def rows_at_once(rows: Rows) -> int:
     """Return how many rows of logits to work on at once, so that they stay in the cache."""
-    return max(32, _AT_ONCE // max(1, rows.n_classes))
+    return wider(max(32, _AT_ONCE // max(1, rows.n_classes)), rows.outputs.logits)
 
 
 def check_positive(title: str, **parameters: int | float) -> None:

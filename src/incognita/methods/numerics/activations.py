@@ -28,13 +28,21 @@ def percentile_of_all(values: Float[Tensor, "n d"], percentile: int | float) -> 
     # numpy has no bfloat16; float32 holds every number of the narrower types
     dtype = torch.promote_types(values.dtype, torch.float32)
     # a copy, because it is partitioned in place
-    ordered = values.detach()[::step].to("cpu", dtype, copy=True).flatten().numpy()
-    place = (len(ordered) - 1) * percentile / 100
+    numbers = values.detach()[::step].to(dtype, copy=True).flatten()
+    place = (len(numbers) - 1) * percentile / 100
     below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    ordered.partition([below, above])
-    low, high = float(ordered[below]), float(ordered[above])
+    low, high = _neighbors(numbers, below, min(below + 1, len(numbers) - 1))
     return low + (high - low) * (place - below)
+
+
+def _neighbors(numbers: Float[Tensor, "n"], below: int, above: int) -> tuple[float, float]:
+    """Return the numbers that would be at two places if all were sorted; changes their order."""
+    if not numbers.is_cpu:  # sorting all is faster there than selecting two
+        ordered = numbers.sort().values
+        return float(ordered[below]), float(ordered[above])
+    array = numbers.numpy()
+    array.partition([below, above])
+    return float(array[below]), float(array[above])
 
 
 def n_kept(d: int, percentile: int | float) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from incognita.methods.numerics.rows import by_chunk, chunks, full_float32, new_rows
+from incognita.methods.numerics.rows import by_chunk, chunks, full_float32, new_rows, wider
 from incognita.shapes import Bool, Float, Int
 
 QUERIES = 1024
@@ -74,13 +74,14 @@ def kept_rows(features: Float[Tensor, "n d"], keep: Bool[Tensor, "n"]) -> Float[
     if is_fit and bool(keep.all()):
         return features.detach()
     dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
-    kept = new_rows(int(keep.sum()), features.shape[1], dtype=dtype)
+    n_kept = int(keep.sum())
+    kept = new_rows(n_kept, features.shape[1], dtype=dtype, device=features.device)
     first = 0
     for part, part_keep in chunks(features, keep):
         rows = part[part_keep]
         kept[first : first + len(rows)] = rows.detach()
         first += len(rows)
-    return kept.to(features.device)
+    return kept
 
 
 def _by_block(queries: Tensor, bank: Bank, k: int, *, only_last: bool) -> Float[Tensor, "m kept"]:
@@ -147,7 +148,8 @@ def _exact(
 ) -> Float[Tensor, "m n"]:
     """Multiply queries with chosen rows in float64, always in the same order."""
     parts = []
-    n_at_once = max(1, _ROOM // max(1, places.shape[1] * unit.shape[1]))
+    room = wider(_ROOM, unit, 256)
+    n_at_once = max(1, room // max(1, places.shape[1] * unit.shape[1]))
     for queries, chosen in chunks(unit, places, rows=n_at_once):
         home = chosen.flatten().to(bank.rows.device)
         rows, scale = (t.index_select(0, home).to(unit) for t in (bank.rows, bank.scale))
