@@ -217,6 +217,19 @@ def test_a_broken_plug_in_is_a_note(site, content, words):
     assert {"msp", "knn"} <= set(selected.methods)
 
 
+def test_metadata_that_cannot_be_read_are_notes(acme):
+    site, _ = acme
+    install(site, "[incognita.methods]\nno equals sign\n", name="first")
+    info = install(site, "[incognita.methods]\nlost = other:X\n", name="second")
+    (info / "METADATA").unlink()
+    done = run("list", "methods", "far*")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("far-from-mean ")
+    assert done.stderr.count("cannot be read") == 2
+    assert "first-1.2.dist-info" in done.stderr
+    assert "second-1.2.dist-info" in done.stderr
+
+
 def test_a_plug_in_that_is_no_method_is_refused(acme):
     _, info = acme
     (info / "entry_points.txt").write_text(

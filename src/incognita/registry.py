@@ -14,12 +14,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from incognita.errors import InvalidDataError, MissingExtraError, unknown_name
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 
 class PlugIn(NamedTuple):
@@ -53,10 +50,10 @@ def find_plug_ins(group: str, taken: Collection[str] = ()) -> PlugIns:
     >>> find_plug_ins("incognita.nothing")
     PlugIns(found={}, notes=())
     """
+    installed, broken = _installed(group, tuple(sys.path))
     found: dict[str, PlugIn] = {}
-    notes = []
-    for entry in _entry_points(group, tuple(sys.path)):
-        plug_in = _plug_in(entry)
+    notes = list(broken)
+    for plug_in in installed:
         if reason := _refusal(plug_in, taken, found):
             notes.append(f"The plug-in {plug_in.name} of {plug_in.distribution} {reason}")
         else:
@@ -65,18 +62,27 @@ def find_plug_ins(group: str, taken: Collection[str] = ()) -> PlugIns:
 
 
 @lru_cache(maxsize=8)
-def _entry_points(group: str, search_path: tuple[str, ...]) -> tuple["EntryPoint", ...]:
-    """Read the metadata of all installed distributions; `search_path` is where they are."""
-    from importlib.metadata import entry_points  # only here: it takes as long as the rest
+def _installed(
+    group: str, search_path: tuple[str, ...]
+) -> tuple[tuple[PlugIn, ...], tuple[str, ...]]:
+    """Read the metadata of all distributions on a search path; unreadable ones are notes."""
+    from importlib.metadata import distributions  # only here: it takes as long as the rest
 
-    found = sorted(entry_points(group=group), key=lambda entry: (entry.name, _plug_in(entry)))
-    return tuple(found)
-
-
-def _plug_in(entry: "EntryPoint") -> PlugIn:
-    known = entry.dist
-    distribution = "an unknown distribution" if known is None else f"{known.name} {known.version}"
-    return PlugIn(entry.name, entry.value.replace(" ", ""), distribution)
+    found: dict[str, list[PlugIn]] = {}
+    notes = []
+    for distribution in distributions(path=list(search_path)):
+        try:
+            entries = distribution.entry_points.select(group=group)
+            if not entries:
+                continue
+            name = f"{distribution.name} {distribution.version}"
+            plug_ins = [PlugIn(e.name, e.value.replace(" ", ""), name) for e in entries]
+            found.setdefault(distribution.name.lower(), plug_ins)  # the first one is imported
+        except Exception as error:  # the files of others may hold anything
+            place = getattr(distribution, "_path", "a distribution")
+            problem = " ".join(f"{type(error).__name__}: {error}".split())
+            notes.append(f"The entry points of {place} cannot be read ({problem}). Reinstall it.")
+    return tuple(sorted(p for plug_ins in found.values() for p in plug_ins)), tuple(notes)
 
 
 def _refusal(plug_in: PlugIn, taken: Collection[str], found: Mapping[str, PlugIn]) -> str | None:

@@ -203,6 +203,16 @@ def test_a_fault_is_found_and_described(kind, check, words):
     assert outcome.sentence.endswith(".")
 
 
+def test_what_may_be_as_intended_is_a_note():
+    class FarFromMean(Sound):
+        def score_rows(self, rows):
+            return (rows.features.double() - self.center_).norm(dim=1)
+
+    outcome = outcome_of("orientation", CONTRACT["orientation"], Case(FarFromMean()).fit())
+    assert outcome.status == "note"
+    assert "Unknown rows of one kind score higher, others lower (AUROC 0.00," in outcome.sentence
+
+
 def test_every_check_can_fail():
     assert {check for _, check, _ in FAULTS} == set(CONTRACT)
 

@@ -33,7 +33,7 @@ def check_command(method: Given, as_json: AsJson = False) -> None:
 
     Example: incognita check my_method.py:FarFromMean
 
-    Exit codes: 0 all checks passed; 1 one failed; 2 wrong usage; 4 not all could be made.
+    Exit codes: 0 no check failed; 1 one failed; 2 wrong usage; 4 not all could be made.
     """
     need("torch", extra="torch", needed_by="check")
     from contextlib import redirect_stdout

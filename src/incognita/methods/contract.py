@@ -214,6 +214,13 @@ def _unfitted(method: Method, **parameters: Any) -> Method:
 # ------------------------------------------------------------------------------- the checks
 # Each takes a fitted case and returns what is wrong in one sentence, or None.
 
+
+class Doubt(str):
+    """What a reader should look at, though it may be as intended."""
+
+    __slots__ = ()
+
+
 Check = Callable[[Case], str | None]
 _UNKNOWN_KINDS = (True, "faint", "aside")  # of the toy: each method looks for one of them
 _CLEAR, _OFTEN = 0.75, 0.45  # AUROC of the best kind, and on average: that of chance, less some
@@ -230,7 +237,10 @@ def higher_is_more_unknown(case: Case) -> str | None:
         values.append(auroc(scores, np.repeat([False, True], 200)))
     if max(values) >= _CLEAR and np.mean(values) >= _OFTEN:
         return None
-    shown = "AUROC {:.2f}, {:.2f}, {:.2f} of three kinds of unknown rows".format(*values)
+    places = "between the classes, near zero and in unused directions"
+    shown = f"AUROC {', '.join(f'{value:.2f}' for value in values)} of unknown rows {places}"
+    if max(values) >= _CLEAR:
+        return Doubt(f"Unknown rows of one kind score higher, others lower ({shown}). Compare.")
     if min(values) <= 1 - _CLEAR:
         return f"Known rows score higher than unknown rows ({shown}). Return the negative."
     return f"Unknown rows score no higher than known rows ({shown}). Look at what score_rows reads."
@@ -500,7 +510,7 @@ class Outcome(NamedTuple):
 
     Args:
         check: Its name in `CONTRACT`.
-        status: `pass`, `fail`, or `not checked`.
+        status: `pass`, `fail`, `note` for what may be as intended, or `not checked`.
         sentence: What the check asks for, or what is wrong and where.
     """
 
@@ -547,7 +557,9 @@ def outcome_of(name: str, check: Check, case: Case) -> Outcome:
         problem = _raised(error)
     asked = re.sub("^Check (that )?", "", str(check.__doc__))
     asked = asked[0].upper() + asked[1:]
-    return Outcome(name, "fail", problem) if problem else Outcome(name, "pass", asked)
+    if problem is None:
+        return Outcome(name, "pass", asked)
+    return Outcome(name, "note" if isinstance(problem, Doubt) else "fail", str(problem))
 
 
 def _raised(error: Exception) -> str:
