@@ -1,6 +1,6 @@
 """Which method works for my classifier? A network is trained here in seconds; take your own.
 
-python examples/my_classifier.py          # writes my_classifier.html
+python examples/my_classifier.py writes my_classifier.html.
 """
 
 import numpy as np

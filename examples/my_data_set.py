@@ -1,6 +1,6 @@
 """My data set: folders of images, and a TOML file that states the role of each folder.
 
-python examples/my_data_set.py            # writes shapes/, shapes.toml and my_data_set.html
+python examples/my_data_set.py writes shapes/, shapes.toml and my_data_set.html.
 """
 
 from pathlib import Path

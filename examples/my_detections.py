@@ -1,6 +1,6 @@
-"""I only have detections on disk: two COCO files and the classes the detector was trained on.
+"""My detections on disk: two COCO files and the classes of the detector.
 
-python examples/my_detections.py          # writes my_detections.html and my_detections.json
+python examples/my_detections.py writes my_detections.html and my_detections.json.
 """
 
 from importlib.resources import files

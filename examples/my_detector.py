@@ -1,6 +1,6 @@
 """What does my detector do with unknown objects? Boxes, features and logits in one pass.
 
-python examples/my_detector.py            # writes my_detector.html
+python examples/my_detector.py writes my_detector.html.
 """
 
 import incognita

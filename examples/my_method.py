@@ -1,7 +1,7 @@
 """My method: one class. It is checked, compared with others, and shown in the report.
 
-python examples/my_method.py              # writes my_method.html
-incognita check examples/my_method.py     # the same checks from a shell
+python examples/my_method.py writes my_method.html.
+incognita check examples/my_method.py runs the same checks.
 """
 
 from dataclasses import dataclass
