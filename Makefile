@@ -37,7 +37,7 @@ check: $(INSTALLED) browser
 # Pages, docstrings and examples as a site in site/; nothing is downloaded while it is built.
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	@echo "The documentation is in $(CURDIR)/site/index.html; to search it: $(BIN)/python -m http.server -d site"
+	@echo "The documentation is in $(CURDIR)/site/index.html; to search it: $(BIN)/python -m http.server --bind 127.0.0.1 -d site"
 
 changelog: $(INSTALLED)
 	$(BIN)/python docs/make_changelog.py
