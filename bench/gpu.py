@@ -47,7 +47,7 @@ def jpeg_files(n: int = N_IMAGES) -> FileDataset:
     return FileDataset("jpeg", ROOT, tuple(f"{k:05d}.jpg" for k in range(n)))
 
 
-def classifier(name: str = "resnet50"):
+def classifier(name: str = "resnet50", resampling: str = "pillow"):
     import torchvision
 
     from incognita import Preprocessing, wrap_classifier

@@ -183,11 +183,11 @@ class Preprocessing:
             return resized[top : top + height, left : left + width]
         if self.resampling == "torch":
             levels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
-            resized = interpolate(
+            whole = interpolate(
                 levels, target, mode=self.interpolation, antialias=True, align_corners=False
             )
-            window = resized[0, :, top : top + height, left : left + width]
-            return window.permute(1, 2, 0).numpy()
+            window = whole[0, :, top : top + height, left : left + width].permute(1, 2, 0)
+            return np.asarray(window)
         kind = FILTERS.index(self.interpolation)
         rows_first = _rows_first(image.shape[0] - target[0], image.shape[1] - target[1])
         return resize_window(np.ascontiguousarray(image), target, corner, kept, kind, rows_first)
