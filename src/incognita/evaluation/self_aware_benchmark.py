@@ -9,7 +9,8 @@ from incognita.benchmarks.benchmark import TEST, Benchmark
 from incognita.benchmarks.load import check_benchmark, check_file_names
 from incognita.benchmarks.pseudo_unknown import PaintedOver
 from incognita.containers import BoxDataset, Dataset, Detections
-from incognita.decisions.self_aware import SelfAware, SelfAwareSettings, save_self_aware
+from incognita.decisions.self_aware import SelfAware, SelfAwareSettings
+from incognita.decisions.self_aware_files import save_self_aware
 from incognita.errors import InvalidDataError, MissingDataError, count
 from incognita.evaluation.detector import (
     UNKNOWN_VALIDATION,
