@@ -20,7 +20,7 @@ from incognita.decisions.parse import calibrator_of
 from incognita.decisions.self_aware import SelfAware
 from incognita.decisions.thresholds import ConfidenceThreshold, UnknownThreshold
 from incognita.errors import IncognitaError, InvalidDataError, MissingDataError
-from incognita.files import load_json, replacing, replacing_text
+from incognita.files import json_path, load_json, replacing, replacing_text
 from incognita.metrics.self_awareness import Aggregation
 
 FORMAT = "incognita.self-aware.2"
@@ -36,7 +36,7 @@ def save_self_aware(fitted: SelfAware, path: str | PathLike[str]) -> None:
     """
     from safetensors.numpy import save
 
-    path = _json_path(path)
+    path = json_path(path)
     arrays = {"confidence_threshold": fitted.confidence_threshold.per_class}
     for k, calibrator in enumerate(fitted.calibrators.per_class):
         arrays |= {f"calibrator.{k}.{name}": a for name, a in calibrator.parameters.items()}
@@ -52,7 +52,7 @@ def save_self_aware(fitted: SelfAware, path: str | PathLike[str]) -> None:
 
 def load_self_aware(path: str | PathLike[str]) -> SelfAware:
     """Load rules that `save_self_aware` wrote; they decide as the saved ones."""
-    path = _json_path(path)
+    path = json_path(path)
     document = load_json(path)
     if not isinstance(document, dict) or document.get("format") not in (FORMAT, _WITHOUT_HASH):
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
@@ -68,12 +68,6 @@ def load_self_aware(path: str | PathLike[str]) -> SelfAware:
         raise InvalidDataError(
             f"{path} is incomplete or damaged ({error!r:.80}). Fit it again."
         ) from error
-
-
-def _json_path(path: str | PathLike[str]) -> Path:
-    if Path(path).suffix != ".json":
-        raise InvalidDataError(f"Expected a file that ends in .json, got {path}.")
-    return Path(path)
 
 
 def _load_arrays(path: Path, document: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from hashlib import file_digest
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from incognita._version import __version__
 from incognita.containers import BoxTruth, Detections, Role
 from incognita.errors import InvalidDataError, count
+from incognita.files import file_hash
 from incognita.metrics import calibration, conventions
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.matching import MatchTable
@@ -224,9 +224,7 @@ def file_hashes(**paths: object) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, path in paths.items():
         if isinstance(path, str | PathLike) and Path(path).is_file():
-            with Path(path).open("rb") as stream:
-                digest = file_digest(stream, "sha256").hexdigest()
-            found[name] = {"path": str(path), "sha256": digest}
+            found[name] = {"path": str(path), "sha256": file_hash(Path(path))}
     return found
 
 
