@@ -37,7 +37,6 @@ SINGLE_IMPORTER = {
     "incognita.benchmarks.splits.build",
     "incognita.benchmarks.splits.saod",
     "incognita.benchmarks.splits.saod_driving",
-    "incognita.benchmarks.splits.superclasses",
     "incognita.benchmarks.terra.datasets",
     "incognita.benchmarks.terra.rendering",
     "incognita.cli.app",

@@ -467,12 +467,8 @@ def openimages_command(
 
     Example: incognita build openimages --openimages /data/openimages --out streets
     """
-    from incognita.benchmarks.splits.superclasses import (
-        RULES,
-        OpenImagesFiles,
-        build_openimages,
-        load_superclass_rules,
-    )
+    from incognita.benchmarks.splits.openimages_sets import OpenImagesFiles, build_openimages
+    from incognita.benchmarks.splits.superclasses import RULES, load_superclass_rules
 
     chosen = {"scenario": scenario, "rounding": rounding}
     changed: dict[str, Any] = {k: v.value for k, v in chosen.items() if v is not None}
