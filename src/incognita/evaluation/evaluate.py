@@ -129,12 +129,7 @@ def evaluate(
     stated = check_statements(disclosure or {})
     _check_folders(store=store, out=out, save_outputs=save_outputs)
     benchmark = open_benchmark(
-        benchmark,
-        data=data,
-        limit=limit,
-        seed=seed,
-        outputs=outputs,
-        allow_outside=allow_outside,
+        benchmark, data=data, limit=limit, seed=seed, outputs=outputs, allow_outside=allow_outside
     )
     if outputs is not None:
         model = recorded_model(model, benchmark, Path(outputs), embed)

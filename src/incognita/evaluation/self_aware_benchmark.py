@@ -127,12 +127,7 @@ def make_self_aware(
     stated = check_statements(disclosure or {})
     trained = _stated_training(training, training_seed)
     benchmark = open_benchmark(
-        benchmark,
-        data=data,
-        limit=limit,
-        seed=seed,
-        outputs=outputs,
-        allow_outside=allow_outside,
+        benchmark, data=data, limit=limit, seed=seed, outputs=outputs, allow_outside=allow_outside
     )
     check_benchmark(benchmark, searching=False)
     if save_outputs is not None:
