@@ -7,7 +7,7 @@ BENCHMARKED := .venv/.bench
 # and tests/conftest.py puts the slowest files first.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test browser quick check bench clean
+.PHONY: demo test browser quick check bench docs changelog pictures clean
 
 demo: $(INSTALLED)
 	$(BIN)/python -m incognita.cli demo --out demo
@@ -34,6 +34,18 @@ check: $(INSTALLED) browser
 	$(BIN)/mypy
 	$(PYTEST)
 
+# Pages, docstrings and examples as a site in site/; nothing is downloaded while it is built.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "The documentation is in $(CURDIR)/site/index.html; to search it: $(BIN)/python -m http.server --bind 127.0.0.1 -d site"
+
+changelog: $(INSTALLED)
+	$(BIN)/python docs/make_changelog.py
+
+# The pictures of the pages, of the reports of the demo.
+pictures: demo browser
+	$(BIN)/python docs/make_pictures.py demo
+
 bench: $(BENCHMARKED)
 	$(BIN)/python -m bench
 
@@ -52,4 +64,4 @@ $(BENCHMARKED): $(INSTALLED)
 	touch $@
 
 clean:
-	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis

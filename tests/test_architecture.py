@@ -37,7 +37,6 @@ SINGLE_IMPORTER = {
     "incognita.benchmarks.splits.build",
     "incognita.benchmarks.splits.saod",
     "incognita.benchmarks.splits.saod_driving",
-    "incognita.benchmarks.splits.superclasses",
     "incognita.benchmarks.terra.datasets",
     "incognita.benchmarks.terra.rendering",
     "incognita.cli.app",
@@ -193,6 +192,25 @@ def test_no_folder_is_crowded():
     for folder, n_files in widths.items():
         one_entry_per_file = folder.name in ("methods", "cli")
         assert n_files <= (30 if one_entry_per_file else 24), folder
+
+
+def body_length(function: ast.FunctionDef) -> int:
+    """Return the lines of a function without its signature and its docstring."""
+    first, *rest = function.body
+    has_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    body = rest if has_docstring else function.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_no_function_body_has_more_than_fifty_lines():
+    functions = {
+        f"{path.relative_to(SOURCE)}: {node.name}": body_length(node)
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert len(functions) > 2000
+    assert {name: n for name, n in functions.items() if n > 50} == {}
 
 
 def test_every_public_name_exists():

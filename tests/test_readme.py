@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shlex
 import shutil
 import tomllib
@@ -263,6 +264,29 @@ def test_every_method_that_the_page_on_guards_exports_is_tested():
     assert sorted(re.split(r",\s+", listed)) == sorted(tested)
 
 
+def test_the_readme_shows_a_report_first():
+    picture = re.search(r"!\[.+\]\((docs/pictures/.+)\)", PAGES["README.md"])
+    assert picture is not None
+    assert picture.start() < PAGES["README.md"].index("## Install")
+    assert (ROOT / picture[1]).stat().st_size < 200_000
+    with Image.open(ROOT / picture[1]) as image:
+        assert image.size == (1664, 900)
+
+
+def test_the_readme_names_every_command():
+    listed = re.search(r"`(demo \|.*?)`", PAGES["README.md"], flags=re.DOTALL)
+    assert listed is not None
+    names = {command.name for command in app.registered_commands}
+    names |= {group.name for group in app.registered_groups}
+    assert set(re.split(r"\s*\|\s*", listed[1])) == names
+
+
+def test_the_changelog_is_built_from_its_fragments():
+    built = runpy.run_path(str(ROOT / "docs" / "make_changelog.py"))["changelog"](ROOT / "changes")
+    assert built == (ROOT / "CHANGELOG.md").read_text(), "run `make changelog`"
+    assert built.count("\n## ") == len(list((ROOT / "changes").glob("*.md")))
+
+
 def test_no_page_with_python_is_left_out():
     tested = {
         name
@@ -349,7 +373,8 @@ def test_every_printed_table_is_an_excerpt_of_its_command(command, table, folder
 def test_no_table_is_printed_without_its_command():
     assert len(EXCERPT.findall(EVERYTHING)) == len(blocks("text")) == 4
     fences = re.findall(r"^```(.*)$", EVERYTHING, flags=re.MULTILINE)
-    assert set(fences[::2]) == {"bash", "python", "text", "toml"}
+    included = " { .python }"  # a file of examples/, which has tests of its own
+    assert set(fences[::2]) == {"bash", "python", "text", "toml", included}
     assert set(fences[1::2]) == {""}
 
 

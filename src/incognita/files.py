@@ -10,7 +10,9 @@ import stat
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from hashlib import file_digest
 from io import BufferedIOBase
+from os import PathLike
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -275,6 +277,19 @@ class _Window:
         self._at = 0
         self._on_read(self._n_before + len(self._text))
         return not self._is_whole
+
+
+def json_path(path: str | PathLike[str]) -> Path:
+    """Return the path of a JSON file; raise if it ends otherwise."""
+    if Path(path).suffix != ".json":
+        raise InvalidDataError(f"Expected a file that ends in .json, got {path}.")
+    return Path(path)
+
+
+def file_hash(path: Path) -> str:
+    """Compute the sha256 of a file."""
+    with path.open("rb") as stream:
+        return file_digest(stream, "sha256").hexdigest()
 
 
 def why_unreadable(error: Exception) -> str:

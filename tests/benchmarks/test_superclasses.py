@@ -19,12 +19,11 @@ from tests.oracles import open_sets as slow
 
 from incognita.benchmarks.load import load_benchmark
 from incognita.benchmarks.splits.open_sets import save_open_set
+from incognita.benchmarks.splits.openimages_sets import OpenImagesFiles, build_openimages
 from incognita.benchmarks.splits.superclasses import (
     PARTS,
     RULES,
     ClassTree,
-    OpenImagesFiles,
-    build_openimages,
     choose_known,
     load_superclass_rules,
     split_by_superclass,

@@ -1,6 +1,7 @@
-"""`incognita demo`: one command, no file needed, a certificate at the end."""
+"""`incognita demo`: one command, no file needed, reports and a leaderboard at the end."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,30 @@ def test_the_demo_runs_in_a_real_process_and_says_where_its_certificate_is(tmp_p
     results = list((path.parent / "results").rglob("*.json"))
     assert len(results) >= 40
     assert len(results) == len(list((path.parent / "results").rglob("*.parquet")))
+    check_pages(path.parent.resolve(), done.stdout)
+
+
+def check_pages(home: Path, printed: str) -> None:
+    """The pages are where the demo says, and every link between them leads to a file."""
+    last = printed.splitlines()[-3:]
+    assert last[:2] == [
+        f"Reports: {home / 'report.html'}",
+        f"Leaderboard: {home / 'leaderboard' / 'index.html'}",
+    ]
+    assert "incognita serve 'a folder/that is new', http://127.0.0.1:8000/report.html" in last[2]
+    pages = [home / "report.html", home / "leaderboard" / "index.html"]
+    links = [page.parent / href for page in pages for href in links_of(page)]
+    assert {path.name for path in links if path.parent.name == "reports"} == {
+        "certificate.html", "classifier.html", "detector.html", "self-aware.html",
+    }  # fmt: skip
+    assert [path for path in links if not path.is_file()] == []
+    answers = re.findall(r"<td>(.+?)</td>", (home / "report.html").read_text())
+    assert len(answers) == 5
+    assert re.search(r"AP50 \d\d\.\d", answers[0])
+
+
+def links_of(page: Path) -> set[str]:
+    return set(re.findall(r'href="([^"#:]+\.html)', page.read_text()))
 
 
 def test_the_demo_is_certify_on_the_files_that_ship_with_the_package(runner):

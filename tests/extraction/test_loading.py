@@ -1,5 +1,6 @@
 """Images are the same however many processes read them, and no process is left behind."""
 
+import io
 import os
 import signal
 import subprocess
@@ -212,5 +213,22 @@ def test_other_modes_of_jpeg_are_decoded_as_pillow_does(tmp_path, mode):
 
 
 def test_a_decoder_that_differs_from_pillow_is_not_used():
-    assert not image_files._decodes_like_pillow(lambda path: with_pillow(path) ^ 1)
-    assert image_files._decodes_like_pillow(with_pillow)
+    def as_pillow(content):
+        return with_pillow(io.BytesIO(content))
+
+    assert not image_files._decodes_like_pillow(lambda content: as_pillow(content) ^ 1)
+    assert image_files._decodes_like_pillow(as_pillow)
+
+
+def test_only_plain_jpeg_files_of_a_bearable_size_skip_pillow(tmp_path, monkeypatch):
+    pixels = np.zeros((30, 41, 3), np.uint8)
+    content = {}
+    for mode in ("RGB", "L", "CMYK"):
+        file = io.BytesIO()
+        Image.fromarray(pixels).convert(mode).save(file, "JPEG", exif=Image.Exif())
+        content[mode] = file.getvalue()
+    assert [image_files._is_plain_jpeg(content[mode]) for mode in content] == [True, True, False]
+    assert not any(image_files._is_plain_jpeg(content["RGB"][:n]) for n in range(0, 160, 7))
+    assert not image_files._is_plain_jpeg(b"\x89PNG" + content["RGB"][4:])
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30 * 41 // 2 - 1)
+    assert not image_files._is_plain_jpeg(content["RGB"])

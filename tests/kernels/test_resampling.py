@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
+from incognita.errors import InvalidDataError
 from incognita.kernels.resampling import FILTERS, resize_window
 from incognita.models.preprocessing import Preprocessing, normalize
 
@@ -57,3 +58,28 @@ def test_a_batch_of_levels_gives_the_floats_of_single_images(crop, corner):
         levels = torch.from_numpy(np.array(steps.pixels(picture)))[None]
         batch = normalize(levels, steps.statistics.on("cpu"))
         assert torch.equal(batch[0], steps(picture))
+
+
+@pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
+def test_the_fast_resampling_is_one_level_off_in_few_pixels(kind):
+    steps = {"size": 64, "crop": 56, "interpolation": kind}
+    exact, fast = Preprocessing(**steps), Preprocessing(**steps, resampling="torch")
+    gaps = []
+    for picture, _ in pictures(40, seed=5, most=300):
+        smooth = np.asarray(Image.fromarray(picture[:9, :9]).resize((210, 150)))
+        gap = np.abs(exact.pixels(smooth).astype(int) - fast.pixels(smooth))
+        assert gap.max() <= 1
+        gaps.append((gap > 0).mean())
+    assert 0 < np.mean(gaps) < 0.01
+
+
+def test_the_fast_resampling_is_told_apart_and_the_old_one_keeps_its_name():
+    assert repr(Preprocessing(size=8)) == (
+        "Preprocessing(size=8, crop=None, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0), "
+        "interpolation='bilinear', crop_corner='nearest')"
+    )
+    fast = Preprocessing.parse("size=8 resampling=torch")
+    assert repr(fast).endswith("resampling='torch')")
+    assert Preprocessing.parse(str(fast)) == fast
+    with pytest.raises(InvalidDataError, match="Expected interpolation bilinear or bicubic"):
+        Preprocessing(interpolation="lanczos", resampling="torch")

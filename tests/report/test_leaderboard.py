@@ -345,11 +345,11 @@ def test_a_broken_record_is_refused(good, other, text):
 
 
 def test_broken_scores_with_a_fitting_hash_are_refused(good, other):
-    from incognita.results.store import scores_hash
+    from incognita.files import file_hash
 
     path = next(other.parent.glob("knn-*.parquet"))
     polars.DataFrame({"nothing": [1]}).write_parquet(path)
-    change(path.with_suffix(".json"), lambda d: d.update(scores_sha256=scores_hash(path)))
+    change(path.with_suffix(".json"), lambda d: d.update(scores_sha256=file_hash(path)))
     assert "cannot be read" in reasons_of(other, good)
 
 

@@ -57,7 +57,7 @@ def webp(color=(10, 200, 30)):
 
 
 def chart(name="a", n=3):
-    data = charts.frame_of({"x": range(n), "y": [0.5] * n, "name": [name] * n})
+    data = charts.chart_data({"x": range(n), "y": [0.5] * n, "name": [name] * n})
     spec = altair.Chart(data).mark_text().encode(x="x:Q", y="y:Q", text="name:N")
     return Chart(title=f"Points of {name}", spec=spec, data=data, description=f"Shows {name}.")
 

@@ -209,6 +209,13 @@ class _Log:
         self.last = now
 
 
+def write_report(report: Any, *, as_json: bool) -> None:
+    """Write a report to stdout, as text or as JSON."""
+    from incognita.results.export import as_json_text
+
+    sys.stdout.write(as_json_text(report) if as_json else str(report))
+
+
 def names_in(text: str | None) -> list[str] | None:
     """Return the names of an option, which are separated by commas.
 

@@ -228,6 +228,24 @@ SmallestKnown = Annotated[
     int | None,
     typer.Option(min=1, help="Objects of a known class; by default what the rules say."),
 ]
+FacetsVariant = Annotated[
+    str, typer.Option("--variant", help="wordnet, inter, baseline, or levels (with --levels).")
+]
+Distance = Annotated[
+    float, typer.Option(help="Largest distance of an accepted class: 0.40, 0.45 or 0.50.")
+]
+FacetsSenses = Annotated[
+    str, typer.Option("--senses", help="first, as published codes take them, or recorded.")
+]
+Levels = Annotated[
+    Path | None, typer.Option(help="TOML file with a level of each class of SUN397 and ImageNet.")
+]
+Limit = Annotated[str, typer.Option(help="T1 accepts levels 0 and 1 of SUN397, T2 also level 2.")]
+DataFolder = Annotated[Path, typer.Option(help="The folder that holds all images.")]
+BelowData = Annotated[
+    Path, typer.Option(help="Folder below the data folder, for lists and benchmark.")
+]
+FacetsSeed = Annotated[int, typer.Option("--seed", min=0, help="Of the images that are drawn.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -467,12 +485,8 @@ def openimages_command(
 
     Example: incognita build openimages --openimages /data/openimages --out streets
     """
-    from incognita.benchmarks.splits.superclasses import (
-        RULES,
-        OpenImagesFiles,
-        build_openimages,
-        load_superclass_rules,
-    )
+    from incognita.benchmarks.splits.openimages_sets import OpenImagesFiles, build_openimages
+    from incognita.benchmarks.splits.superclasses import RULES, load_superclass_rules
 
     chosen = {"scenario": scenario, "rounding": rounding}
     changed: dict[str, Any] = {k: v.value for k, v in chosen.items() if v is not None}
@@ -483,6 +497,62 @@ def openimages_command(
         lambda on_step: build_openimages(files, given, rules or RULES, on_step=on_step),
         [rules], out, as_json=as_json,
     )  # fmt: skip
+
+
+@build_app.command("facets")
+def facets_command(
+    data: DataFolder,
+    out: BelowData,
+    variant: FacetsVariant = "wordnet",
+    distance: Distance = 0.4,
+    senses: FacetsSenses = "first",
+    levels: Levels = None,
+    limit: Limit = "T1",
+    seed: FacetsSeed = 0,
+    places: Annotated[
+        str, typer.Option(help="Validation images of Places365.")
+    ] = "places365/val_256",
+    places_list: Annotated[
+        str, typer.Option(help="places365_val.txt.")
+    ] = "places365/places365_val.txt",
+    imagenet: Annotated[str, typer.Option(help="Training images by wnid.")] = "imagenet/train",
+    imagenet_val: Annotated[str, typer.Option(help="Validation images by wnid.")] = "imagenet/val",
+    sun: Annotated[str, typer.Option(help="SUN397.")] = "sun397",
+    svhn: Annotated[str, typer.Option(help="SVHN, with folders train and test.")] = "svhn",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest.")] = False,
+) -> None:
+    """Build FACETS: images of ImageNet and SUN397, known or unknown by the meaning of their class.
+
+    Folders are below the data folder. The numbers of images and classes are compared with the
+    published ones.
+
+    Exit codes: 0 complete; 3 a folder is missing; 4 finished in part: classes have too few images.
+
+    Example: incognita build facets --data /data --out /data/facets/t40 --distance 0.40
+    """
+    from incognita._version import __version__
+    from incognita.benchmarks.splits.facets import (
+        FacetsFolders,
+        FacetsSettings,
+        build_facets,
+        save_facets,
+    )
+    from incognita.results.export import stdout_console
+
+    settings = FacetsSettings(variant, distance, senses, levels, limit, seed)  # type: ignore[arg-type]
+    folders = FacetsFolders(data, places, places_list, imagenet, imagenet_val, sun, svhn)
+    with progress_on_stderr(first="listing", log_steps=True) as (on_step, _):
+        build = build_facets(folders, settings, on_step=on_step)
+        on_step("writing")
+        save_facets(build, folders, out, version=__version__)
+    if as_json:
+        sys.stdout.write((out / "manifest.json").read_text(encoding="utf-8"))
+    else:
+        stdout_console().print(_facets_table(build))
+        _show_remarks("", build.problems, ())
+        sys.stdout.write(f"incognita run {out / 'benchmark.toml'} --data {data} --model …\n")
+    if build.problems:
+        raise typer.Exit(IN_PART)
 
 
 def _run_open_set(
@@ -765,82 +835,6 @@ def _table(builds: "Sequence[SplitBuild]") -> "Table":
         name = f"{build.source} removed".strip()
         table.add_row(Text(name, style="dim"), "", Text(f"{splits.n_removed:,}", style="dim"))
     return table
-
-
-FacetsVariant = Annotated[
-    str, typer.Option("--variant", help="wordnet, inter, baseline, or levels (with --levels).")
-]
-Distance = Annotated[
-    float, typer.Option(help="Largest distance of an accepted class: 0.40, 0.45 or 0.50.")
-]
-FacetsSenses = Annotated[
-    str, typer.Option("--senses", help="first, as published codes take them, or recorded.")
-]
-Levels = Annotated[
-    Path | None, typer.Option(help="TOML file with a level of each class of SUN397 and ImageNet.")
-]
-Limit = Annotated[str, typer.Option(help="T1 accepts levels 0 and 1 of SUN397, T2 also level 2.")]
-DataFolder = Annotated[Path, typer.Option(help="The folder that holds all images.")]
-BelowData = Annotated[
-    Path, typer.Option(help="Folder below the data folder, for lists and benchmark.")
-]
-FacetsSeed = Annotated[int, typer.Option("--seed", min=0, help="Of the images that are drawn.")]
-
-
-@build_app.command("facets")
-def facets_command(
-    data: DataFolder,
-    out: BelowData,
-    variant: FacetsVariant = "wordnet",
-    distance: Distance = 0.4,
-    senses: FacetsSenses = "first",
-    levels: Levels = None,
-    limit: Limit = "T1",
-    seed: FacetsSeed = 0,
-    places: Annotated[
-        str, typer.Option(help="Validation images of Places365.")
-    ] = "places365/val_256",
-    places_list: Annotated[
-        str, typer.Option(help="places365_val.txt.")
-    ] = "places365/places365_val.txt",
-    imagenet: Annotated[str, typer.Option(help="Training images by wnid.")] = "imagenet/train",
-    imagenet_val: Annotated[str, typer.Option(help="Validation images by wnid.")] = "imagenet/val",
-    sun: Annotated[str, typer.Option(help="SUN397.")] = "sun397",
-    svhn: Annotated[str, typer.Option(help="SVHN, with folders train and test.")] = "svhn",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest.")] = False,
-) -> None:
-    """Build FACETS: images of ImageNet and SUN397, known or unknown by the meaning of their class.
-
-    Folders are below the data folder. The numbers of images and classes are compared with the
-    published ones.
-
-    Exit codes: 0 complete; 3 a folder is missing; 4 finished in part: classes have too few images.
-
-    Example: incognita build facets --data /data --out /data/facets/t40 --distance 0.40
-    """
-    from incognita._version import __version__
-    from incognita.benchmarks.splits.facets import (
-        FacetsFolders,
-        FacetsSettings,
-        build_facets,
-        save_facets,
-    )
-    from incognita.results.export import stdout_console
-
-    settings = FacetsSettings(variant, distance, senses, levels, limit, seed)  # type: ignore[arg-type]
-    folders = FacetsFolders(data, places, places_list, imagenet, imagenet_val, sun, svhn)
-    with progress_on_stderr(first="listing", log_steps=True) as (on_step, _):
-        build = build_facets(folders, settings, on_step=on_step)
-        on_step("writing")
-        save_facets(build, folders, out, version=__version__)
-    if as_json:
-        sys.stdout.write((out / "manifest.json").read_text(encoding="utf-8"))
-    else:
-        stdout_console().print(_facets_table(build))
-        _show_remarks("", build.problems, ())
-        sys.stdout.write(f"incognita run {out / 'benchmark.toml'} --data {data} --model …\n")
-    if build.problems:
-        raise typer.Exit(IN_PART)
 
 
 def _facets_table(build: "FacetsBuild") -> "Table":

@@ -1,6 +1,5 @@
 """`incognita certify`: every metric of a detector or classifier from files, and criteria."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,7 @@ from incognita.cli._terminal import (
     names_in,
     progress_on_stderr,
     refuse_overwriting,
+    write_report,
 )
 from incognita.errors import InvalidDataError
 from incognita.results.export import FORMATS
@@ -116,24 +116,15 @@ def certify_command(
 
     Example: incognita certify --scores scores.csv --threshold 0.7 --criteria criteria.toml
     """
-    from incognita.results.export import as_json_text
-
     refuse_overwriting(out, truth, detections, classes, scores, criteria)
     if scores is not None:
-        of_boxes = {
+        _refuse_beside("--scores", {
             "--truth": truth, "--detections": detections, "--known": known, "--classes": classes,
             "--tau": tau, "--score-threshold": score_threshold,
-        }  # fmt: skip
-        _refuse_beside("--scores", of_boxes)
+        })  # fmt: skip
         certificate = _certify_scores(scores, threshold, criteria, resamples, seed, log)
     else:
         _refuse_beside("detections", {"--threshold": threshold})
-        if truth is None or detections is None:
-            missing = "--truth" if truth is None else "--detections"
-            raise InvalidDataError(
-                f"Expected --truth and --detections, or --scores, got no {missing}. "
-                f"See incognita certify --help."
-            )
         certificate = _certify_boxes(
             truth, detections, known=names_in(known), classes=classes, tau=tau,
             score_threshold=score_threshold, wi_recall=wi_recall, n_resamples=resamples, seed=seed,
@@ -142,8 +133,13 @@ def certify_command(
     log_report(log, certificate)
     if out is not None:
         certificate.save(out)
+    _finish(certificate, as_json=as_json, wide=wide)
+
+
+def _finish(certificate: "Certificate", *, as_json: bool, wide: bool) -> None:
+    """Print the certificate; exit with code 1 if it fails a criterion."""
     if as_json:
-        sys.stdout.write(as_json_text(certificate))
+        write_report(certificate, as_json=True)
     else:
         show(certificate, wide=wide)
     if not certificate.meets_criteria:
@@ -160,10 +156,16 @@ def _refuse_beside(what: str, options: Mapping[str, object]) -> None:
 
 
 def _certify_boxes(
-    truth: Path, detections: Path, *, log: Path | None, **options: Any
+    truth: Path | None, detections: Path | None, *, log: Path | None, **options: Any
 ) -> "Certificate":
     from incognita.evaluation.certify import N_STEPS, certify
 
+    if truth is None or detections is None:
+        missing = "--truth" if truth is None else "--detections"
+        raise InvalidDataError(
+            f"Expected --truth and --detections, or --scores, got no {missing}. "
+            f"See incognita certify --help."
+        )
     with progress_on_stderr(n_steps=N_STEPS, first="reading", log=log) as (on_step, _):
         return certify(truth, detections, on_step=on_step, **options)
 

@@ -1,12 +1,17 @@
 """`incognita compare`: how runs and results differ, and on which images."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from incognita.cli._terminal import IN_PART, names_in, progress_on_stderr, refuse_overwriting
+from incognita.cli._terminal import (
+    IN_PART,
+    names_in,
+    progress_on_stderr,
+    refuse_overwriting,
+    write_report,
+)
 
 Compared = Annotated[
     list[Path], typer.Argument(help="Folders of runs, or results (.json); the first is the base.")
@@ -44,7 +49,6 @@ def compare_command(
     the same images, or outputs of a detector are missing, so that there are no intervals.
     """
     from incognita.evaluation.compare import compare_results
-    from incognita.results.export import as_json_text
 
     refuse_overwriting(out, *runs)
     with progress_on_stderr(first="comparing"):
@@ -52,6 +56,6 @@ def compare_command(
         report = compare_results(runs, methods=chosen, store=store, n_images=images)
     if out is not None:
         report.save(out)
-    sys.stdout.write(as_json_text(report) if as_json else str(report))
+    write_report(report, as_json=as_json)
     if not report.is_complete:
         raise typer.Exit(IN_PART)

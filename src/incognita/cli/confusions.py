@@ -1,10 +1,11 @@
 """`incognita confusions`: what unknown images are called by, and how near in meaning that is."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from incognita.cli._terminal import write_report
 
 Run = Annotated[
     Path, typer.Argument(help="The --out folder of a run of a classifier, or one of its results.")
@@ -38,11 +39,10 @@ def confusions_command(
     Example: incognita confusions runs --map places365 --map imagenet1k --out confusions
     """
     from incognita.evaluation.confusions import study_run
-    from incognita.results.export import as_json_text
 
     report = study_run(run, maps or (), overrides=overrides, method=method, min_images=min_images)
     if out is not None:
         report.save(out / "confusions.json")
         report.save(out / "confusions.csv")
         report.save_graph(out / "confusions.graphml")
-    sys.stdout.write(as_json_text(report) if as_json else str(report))
+    write_report(report, as_json=as_json)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from incognita.cli._terminal import CRITERION_FAILED, IN_PART, progress_on_stderr
+from incognita.cli._terminal import CRITERION_FAILED, IN_PART, progress_on_stderr, write_report
 from incognita.registry import need
 
 Stored = Annotated[
@@ -54,7 +54,6 @@ def reproduce_command(
     """
     need("torch", extra="torch", needed_by="reproduce")
     from incognita.evaluation.reproduce import reproduce
-    from incognita.results.export import as_json_text
 
     progress = progress_on_stderr()
     with redirect_stdout(sys.stderr), progress as (on_step, on_progress):
@@ -70,7 +69,7 @@ def reproduce_command(
             on_step=on_step,
             on_progress=on_progress,
         )
-    sys.stdout.write(as_json_text(report) if as_json else str(report))
+    write_report(report, as_json=as_json)
     if report.differs:
         raise typer.Exit(CRITERION_FAILED)
     if not report.is_complete:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from incognita.cli._terminal import CRITERION_FAILED, IN_PART, names_in, progress_on_stderr
+from incognita.cli._terminal import (
+    CRITERION_FAILED,
+    IN_PART,
+    names_in,
+    progress_on_stderr,
+    write_report,
+)
 
 if TYPE_CHECKING:
     import polars
@@ -156,11 +162,10 @@ def verify_command(
     Example: incognita results verify runs
     """
     from incognita.evaluation.verify import verify_results
-    from incognita.results.export import as_json_text
 
     with progress_on_stderr(first="verifying"):
         report = verify_results(path, store=store)
-    sys.stdout.write(as_json_text(report) if as_json else str(report))
+    write_report(report, as_json=as_json)
     if report.is_wrong:
         raise typer.Exit(CRITERION_FAILED)
     if not report.is_complete:

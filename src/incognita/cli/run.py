@@ -11,13 +11,14 @@ import typer
 from incognita.cli._completion import complete_benchmark, complete_methods
 from incognita.cli._log import LogFile, log_report
 from incognita.cli._options_file import OptionsFile
-from incognita.cli._terminal import IN_PART, note, progress_on_stderr
+from incognita.cli._terminal import IN_PART, note, progress_on_stderr, write_report
 from incognita.models import library_examples
 from incognita.registry import need
 
 if TYPE_CHECKING:
     from incognita.evaluation.evaluate import BoxOptions
     from incognita.results.evaluation import Evaluation
+    from incognita.results.self_aware import SelfAwareReport
 
 
 class Precision(StrEnum):
@@ -242,16 +243,14 @@ def run_command(
     """
     need("torch", extra="torch", needed_by="run")
     from incognita.benchmarks.definition_files import find_definition
-    from incognita.evaluation.evaluate import evaluate
     from incognita.extraction.settings import Settings
     from incognita.results.disclosure import parse_statements
 
-    stated: dict[str, Any] = {
+    shared: dict[str, Any] = {
+        "name": name,
         "training": training,
         "training_seed": training_seed,
         "disclosure": parse_statements(disclose or ()),
-    }
-    shared: dict[str, Any] = {
         "weights": weights,
         "data": data,
         "allow_outside": allow_outside,
@@ -269,28 +268,32 @@ def run_command(
     definition = find_definition(benchmark, allow_outside=allow_outside).definition
     if definition.protocol == "self-aware":
         _refuse_methods(methods != "all", preprocess, embed, search, unknown_threshold)
-        shared |= {"name": name} | stated
         _run_self_aware(model or None, benchmark, out, log, as_json=as_json, options=shared)
         return
+    shared |= {"methods": methods, "preprocess": preprocess, "embed": embed, "search": search}
+    evaluation = _rank_methods(model or None, benchmark, out, log, options=shared)
+    finish(evaluation, out, as_json=as_json, wide=wide)
+
+
+def _rank_methods(
+    model: list[str] | None, benchmark: str, out: Path, log: Path | None, options: dict[str, Any]
+) -> "Evaluation":
+    from incognita.evaluation.evaluate import evaluate
+
     # what a network or a method prints must not end up in the JSON
     progress = progress_on_stderr(resumes=True, log=log)
     with redirect_stdout(sys.stderr), progress as (on_step, on_progress):
         evaluation = evaluate(
-            model or None,
+            model,
             benchmark,
-            methods,
-            preprocess=preprocess,
-            embed=embed,
-            search=search,
-            name=name,
             out=out / "results",
             on_progress=on_progress,
             on_step=on_step,
             on_note=note,
-            **shared,
+            **options,
         )
     log_report(log, evaluation)
-    finish(evaluation, out, as_json=as_json, wide=wide)
+    return evaluation
 
 
 def _refuse_methods(*given: object) -> None:
@@ -312,9 +315,7 @@ def _run_self_aware(
     as_json: bool,
     options: dict[str, Any],
 ) -> None:
-    """Make a detector self-aware; print the report and where the rules are."""
     from incognita.evaluation.self_aware_benchmark import make_self_aware
-    from incognita.results.export import as_json_text
 
     progress = progress_on_stderr(resumes=True, log=log)
     with redirect_stdout(sys.stderr), progress as (on_step, on_progress):
@@ -326,10 +327,15 @@ def _run_self_aware(
             on_progress=on_progress,
             **options,
         )
-    report, folder = run.report, run.folder
-    log_report(log, report)
-    sys.stdout.write(as_json_text(report) if as_json else str(report))
-    if not as_json and folder is not None:
+    log_report(log, run.report)
+    assert run.folder is not None  # because of `out`
+    _finish_self_aware(run.report, run.folder, as_json=as_json)
+
+
+def _finish_self_aware(report: "SelfAwareReport", folder: Path, *, as_json: bool) -> None:
+    """Print the report and where the rules are; exit with code 4 if some images failed."""
+    write_report(report, as_json=as_json)
+    if not as_json:
         sys.stdout.write(f"Rules, report, study and pictures: {folder.resolve()}\n")
     if not report.is_complete:
         raise typer.Exit(IN_PART)
@@ -367,10 +373,8 @@ def _boxes(
 
 def finish(evaluation: "Evaluation", out: Path, *, as_json: bool, wide: bool = False) -> None:
     """Print the evaluation; exit with code 4 if some images or methods failed."""
-    from incognita.results.export import as_json_text
-
     if as_json:
-        sys.stdout.write(as_json_text(evaluation))
+        write_report(evaluation, as_json=True)
     else:
         show(evaluation, out, wide=wide)
     if not evaluation.is_complete:
@@ -430,7 +434,6 @@ def show_command(
 def _show_self_aware(reports: list[Path], methods: str | None, *, as_json: bool) -> None:
     """Print the newest report of a self-aware detector as its run did."""
     from incognita.errors import InvalidDataError
-    from incognita.results.export import as_json_text
     from incognita.results.self_aware import SelfAwareReport
 
     if methods is not None:
@@ -438,12 +441,7 @@ def _show_self_aware(reports: list[Path], methods: str | None, *, as_json: bool)
     newest, *others = reports
     for other in others[:N_OTHERS]:
         sys.stderr.write(f"another run: {other}\n")
-    report = SelfAwareReport.load(newest)
-    sys.stdout.write(as_json_text(report) if as_json else str(report))
-    if not as_json:
-        sys.stdout.write(f"Rules, report, study and pictures: {newest.parent.resolve()}\n")
-    if not report.is_complete:
-        raise typer.Exit(IN_PART)
+    _finish_self_aware(SelfAwareReport.load(newest), newest.parent, as_json=as_json)
 
 
 def _rescore(run: Path, methods: str, store: Path | None) -> None:

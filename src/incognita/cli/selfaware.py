@@ -2,13 +2,20 @@
 
 import json
 import sys
+from itertools import chain
 from os.path import realpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from incognita.cli._terminal import IN_PART, names_in, progress_on_stderr, refuse_overwriting
+from incognita.cli._terminal import (
+    IN_PART,
+    names_in,
+    progress_on_stderr,
+    refuse_overwriting,
+    write_report,
+)
 from incognita.cli.certify import AsJson, FoundPath, Known, Resamples, Seed, Truth
 from incognita.cli.certify import Out as ReportOut
 from incognita.errors import InvalidDataError, count
@@ -168,19 +175,16 @@ def fit_command(
     arrays = out.with_suffix(".safetensors")
     for written in (out, arrays):
         refuse_overwriting(written, truth, detections, pseudo_unknown, sidecar, pseudo_sidecar)
+    settings = SelfAwareSettings(
+        uncertainty=uncertainty, image_threshold=image_threshold,
+        confidence_threshold=confidence_threshold, calibrator=calibrator, convention=convention,
+    )  # fmt: skip
     with progress_on_stderr(first="reading") as (on_step, _):
         annotated = load_truth(truth, known=names_in(known))
         found, painted = _load_boxes(detections, annotated, sidecar), None
         if pseudo_unknown is not None:
             painted = _load_boxes(pseudo_unknown, annotated, pseudo_sidecar)
         on_step("fitting")
-        settings = SelfAwareSettings(
-            uncertainty=uncertainty,
-            image_threshold=image_threshold,
-            confidence_threshold=confidence_threshold,
-            calibrator=calibrator,
-            convention=convention,
-        )
         fitted = SelfAware.fit(found, annotated.boxes, painted, settings)
         save_self_aware(fitted, out)
     _show_rules(fitted, out)
@@ -219,8 +223,7 @@ def apply_command(
         found = _load_boxes(detections, annotated, sidecar)
         on_step("deciding")
         output = fitted.apply(found)
-    bare = _without_columns(output.detections)
-    save_detections(bare, out, categories=annotated.categories)
+    save_detections(output.detections.without_outputs(), out, categories=annotated.categories)
     if decisions is not None:
         with replacing_text(decisions) as file:
             json.dump(_decisions(found, output), file, indent=1)
@@ -257,13 +260,10 @@ def evaluate_command(
     from incognita.decisions import load_self_aware
     from incognita.evaluation.self_aware import evaluate_self_aware
     from incognita.formats.coco_annotations import load_truth
-    from incognita.results.export import as_json_text
 
-    changed_files = _named_paths("--shifted", shifted or [], 1)
-    unknown_files = _named_paths("--unknown", unknown or [], 2)
+    sets = _TestSets.parse(shifted, unknown, free)
     validated = _named_paths("--validation", [f"validation={validation}"] if validation else [], 2)
-    files = (*changed_files.values(), *unknown_files.values(), *validated.values())
-    named = [path for paths in files for path in paths]
+    named = [*sets.paths(), *chain.from_iterable(validated.values())]
     arrays = rules.with_suffix(".safetensors")
     refuse_overwriting(out, rules, arrays, truth, detections, *named)
     fitted = load_self_aware(rules)
@@ -274,9 +274,7 @@ def evaluate_command(
             _annotated(load_truth(images, known=names), found, sidecars=sidecars)
             for images, found in validated.values()
         ]
-        test = _load_test(
-            annotated, detections, changed_files, unknown_files, free, sidecars=sidecars
-        )
+        test = _load_test(annotated, detections, sets, sidecars=sidecars)
         test = replace(test, validation=checked[0] if checked else None)
         on_step("measuring")
         report = evaluate_self_aware(
@@ -284,7 +282,7 @@ def evaluate_command(
         )
     if out is not None:
         report.save(out)
-    sys.stdout.write(as_json_text(report) if as_json else str(report))
+    write_report(report, as_json=as_json)
 
 
 @selfaware_app.command("study")
@@ -320,33 +318,24 @@ def study_command(
     from incognita.evaluation.gallery import draw_charts
     from incognita.evaluation.self_aware_study import study_self_aware
     from incognita.formats.coco_annotations import load_truth
-    from incognita.results.export import as_json_text
 
-    changed_files = _named_paths("--shifted", shifted or [], 1)
-    unknown_files = _named_paths("--unknown", unknown or [], 2)
+    sets = _TestSets.parse(shifted, unknown, free)
     files = [validation_truth, validation_detections, pseudo_unknown, truth, detections]
-    files += [
-        path for paths in (*changed_files.values(), *unknown_files.values()) for path in paths
-    ]
+    files += sets.paths()
     refuse_overwriting(out / "study.json", *files)
+    settings = SelfAwareSettings(
+        uncertainty=uncertainty, image_threshold=image_threshold,
+        confidence_threshold=confidence_threshold, calibrator=calibrator, convention=convention,
+    )  # fmt: skip
     with progress_on_stderr(first="reading", log_steps=True) as (on_step, _):
         validated = load_truth(validation_truth, known=names_in(known))
         names = validated.boxes.classes.known_names
-        annotated = load_truth(truth, known=names)
-        test = _load_test(
-            annotated, detections, changed_files, unknown_files, free, sidecars=sidecars
-        )
+        test = _load_test(load_truth(truth, known=names), detections, sets, sidecars=sidecars)
         study = study_self_aware(
             _annotated(validated, validation_detections, sidecars=sidecars),
             _annotated(validated, pseudo_unknown, sidecars=sidecars).detections,
             test,
-            SelfAwareSettings(
-                uncertainty=uncertainty,
-                image_threshold=image_threshold,
-                confidence_threshold=confidence_threshold,
-                calibrator=calibrator,
-                convention=convention,
-            ),
+            settings,
             convention=convention,
             seed=seed,
             on_step=on_step,
@@ -355,29 +344,49 @@ def study_command(
     study = replace(study, inputs=inputs)
     study.save_folder(out)
     draw_charts(study, out)
-    sys.stdout.write(as_json_text(study) if as_json else f"{study}Tables: {out}\n")
+    write_report(study, as_json=as_json)
+    if not as_json:
+        sys.stdout.write(f"Tables: {out}\n")
+
+
+class _TestSets(NamedTuple):
+    """The files of the sets beside the known test images, and which may be rejected freely."""
+
+    shifted: dict[str, list[Path]]
+    unknown: dict[str, list[Path]]
+    free: frozenset[str]
+
+    @classmethod
+    def parse(
+        cls, shifted: list[str] | None, unknown: list[str] | None, free: list[str] | None
+    ) -> "_TestSets":
+        return cls(
+            _named_paths("--shifted", shifted or [], 1),
+            _named_paths("--unknown", unknown or [], 2),
+            frozenset(free or ()),
+        )
+
+    def paths(self) -> list[Path]:
+        return list(chain(*self.shifted.values(), *self.unknown.values()))
 
 
 def _load_test(
-    annotated: "CocoTruth",
-    detections: Path,
-    shifted: dict[str, list[Path]],
-    unknown: dict[str, list[Path]],
-    free: list[str] | None,
-    *,
-    sidecars: bool,
+    annotated: "CocoTruth", detections: Path, sets: _TestSets, *, sidecars: bool
 ) -> "SelfAwareTest":
     from incognita.evaluation.self_aware import SelfAwareTest
 
     return SelfAwareTest(
         _annotated(annotated, detections, sidecars=sidecars),
-        {name: _annotated(annotated, path, sidecars=sidecars) for name, (path,) in shifted.items()},
-        frozenset(free or ()),
+        {
+            name: _annotated(annotated, path, sidecars=sidecars)
+            for name, (path,) in sets.shifted.items()
+        },
+        sets.free,
         {
             name: _annotated(
                 _unknown_images(images, annotated), found, sidecars=sidecars
             ).detections
-            for name, (images, found) in unknown.items()
+            for name, (images, found) in sets.unknown.items()
         },
     )
 
@@ -447,20 +456,6 @@ def _named_paths(option: str, given: list[str], n: int) -> dict[str, list[Path]]
             )
         found[name] = parts
     return found
-
-
-def _without_columns(detections: "Detections") -> "Detections":
-    from dataclasses import replace
-
-    return replace(
-        detections,
-        logits=None,
-        features=None,
-        background=None,
-        covariance=None,
-        source_index=None,
-        head_index=None,
-    )
 
 
 def _decisions(found: "Detections", output: "SelfAwareOutput") -> list[dict[str, Any]]:

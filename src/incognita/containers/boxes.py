@@ -274,6 +274,11 @@ class Detections(_FlatBoxes):
 
         return from_supervision(images, classes, image_ids)
 
+    def without_outputs(self) -> "Detections":
+        """Drop what a network computed beside boxes, classes and confidences."""
+        columns = ("logits", "features", "background", "source_index", "head_index", "covariance")
+        return self._replace(**dict.fromkeys(columns))
+
     def to_supervision(self) -> list[Any]:
         """Convert to one `supervision.Detections` per image, in the order of `image_ids`.
 

@@ -62,14 +62,9 @@ __getattr__, __dir__, __all__ = attach(
         ".thresholds": ["ConfidenceThreshold", "UnknownThreshold"],
         ".guard": ["Guard", "GuardOutput", "GuardedModel", "ExpectedShares"],
         ".parse": ["uncertainty_of", "calibrator_of", "confidence_policy", "score_policy"],
-        ".self_aware": [
-            "SelfAware",
-            "SelfAwareDetector",
-            "SelfAwareOutput",
-            "SelfAwareSettings",
-            "load_self_aware",
-            "save_self_aware",
-        ],
+        ".self_aware": ["SelfAware", "SelfAwareOutput", "SelfAwareSettings"],
+        ".self_aware_detector": ["SelfAwareDetector"],
+        ".self_aware_files": ["load_self_aware", "save_self_aware"],
     },
 )
 __all__ += ["BOX_UNCERTAINTIES", "CALIBRATORS", "CONFIDENCE_POLICIES", "SCORE_POLICIES"]

@@ -22,7 +22,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
-from hashlib import file_digest
 from io import StringIO
 from os import PathLike
 from pathlib import Path
@@ -39,7 +38,14 @@ from incognita.decisions.thresholds import Policy, UnknownThreshold
 from incognita.errors import IncognitaError, InvalidDataError
 from incognita.extraction.extract import run_on_images
 from incognita.extraction.settings import Settings
-from incognita.files import check_regular, load_json, replacing, replacing_text
+from incognita.files import (
+    check_regular,
+    file_hash,
+    json_path,
+    load_json,
+    replacing,
+    replacing_text,
+)
 from incognita.methods.method import Method, Rows
 from incognita.methods.parse import parse_method
 from incognita.methods.saving import load_saved_method, save_method
@@ -305,7 +311,7 @@ class Guard:
             path: A file that ends in `.json`; the method gets the same name with `.safetensors`,
                 and the head, where it is used, with `.head.safetensors`.
         """
-        path = _json_path(path)
+        path = json_path(path)
         files = {"method": path.with_suffix(_SUFFIXES["method"])}
         save_method(self.method, files["method"])
         if self.head is not None:
@@ -317,7 +323,7 @@ class Guard:
             "expected": _describe(self.expected),
             "n_classes": self.n_classes,
             "class_names": self.class_names,
-            "sha256": {name: _hash_of(file) for name, file in files.items()},
+            "sha256": {name: file_hash(file) for name, file in files.items()},
         }
         with replacing_text(path) as file:  # last, so that a JSON file is never without the others
             json.dump(document, file, indent=1, allow_nan=False)
@@ -330,7 +336,7 @@ class Guard:
             path: The JSON file.
             kinds: User-defined classes of methods that it may hold.
         """
-        path = _json_path(path)
+        path = json_path(path)
         document = load_json(path)
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             found = document.get("format") if isinstance(document, dict) else type(document)
@@ -551,17 +557,6 @@ def _check_scores(method: Method, score: np.ndarray, rows: ClassifierOutputs) ->
 # ------------------------------------------------------------------------------- on disk
 
 
-def _json_path(path: str | PathLike[str]) -> Path:
-    if Path(path).suffix != ".json":
-        raise InvalidDataError(f"Expected a file that ends in .json, got {path}.")
-    return Path(path)
-
-
-def _hash_of(path: Path) -> str:
-    with path.open("rb") as stream:
-        return file_digest(stream, "sha256").hexdigest()
-
-
 def _save_head(head: Head, path: Path) -> None:
     from safetensors.torch import save
 
@@ -586,7 +581,7 @@ def _rebuild(path: Path, document: Mapping[str, Any], kinds: Sequence[type[Metho
     files = {name: path.with_suffix(suffix) for name, suffix in _SUFFIXES.items()}
     for name, digest in document["sha256"].items():
         check_regular(files[name])
-        if _hash_of(files[name]) != digest:
+        if file_hash(files[name]) != digest:
             raise InvalidDataError(
                 f"{files[name]} is damaged or of another guard than {path.name}; fit the guard and "
                 f"save it again."
@@ -635,7 +630,7 @@ def _load_result(path: Path) -> Mapping[str, Any]:
         )
     scores = path.with_suffix(".parquet")
     check_regular(scores)
-    if record.get("scores_sha256") != _hash_of(scores):  # polars may crash on a damaged table
+    if record.get("scores_sha256") != file_hash(scores):  # polars may crash on a damaged table
         raise InvalidDataError(
             f"{scores} is not the table that was stored with {path.name}; run the method again."
         )

@@ -14,28 +14,21 @@ The public code (fiveai/saod at 85a50aa) has other rules in use than in fitting;
 `saod` follows it, see `_Saod`.
 """
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from hashlib import sha256
-from os import PathLike
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Role
-from incognita.decisions import BOX_UNCERTAINTIES
 from incognita.decisions.box_uncertainty import BoxUncertainty
 from incognita.decisions.calibrators import (
     Calibrator,
-    ClassCalibrator,
     ClassCalibrators,
     Linear,
     NoCalibration,
-    State,
 )
 from incognita.decisions.confidence_thresholds import LRPOptimal
 from incognita.decisions.parse import (
@@ -52,8 +45,7 @@ from incognita.decisions.thresholds import (
     UnknownThreshold,
 )
 from incognita.decisions.unknown_thresholds import HarmonicMean, KnownQuantile, harmonic_means
-from incognita.errors import IncognitaError, InvalidDataError, MissingDataError, unknown_name
-from incognita.files import load_json, replacing, replacing_text
+from incognita.errors import InvalidDataError, unknown_name
 from incognita.metrics.calibration import check_probabilities
 from incognita.metrics.conventions import COCO
 from incognita.metrics.lrp import optimal_lrp
@@ -61,9 +53,6 @@ from incognita.metrics.matching import match
 from incognita.metrics.self_awareness import Aggregation, image_uncertainty, roc_levels
 from incognita.shapes import Bool, Float64
 
-FORMAT = "incognita.self-aware.2"
-_WITHOUT_HASH = "incognita.self-aware.1"  # still read; its arrays cannot be checked
-_ROUNDING = float(np.finfo(np.float32).eps)  # between a confidence and the threshold it passed
 _TAU = 0.1  # the IoU of a true positive, in all of the paper
 
 
@@ -223,264 +212,6 @@ class SelfAware:
     def image_uncertainty(self, detections: Detections) -> Float64[np.ndarray, "images"]:
         """Compute the uncertainty of each image from all of its boxes, also those below v."""
         return _of_images(detections, settings=self, uncertainty=self.uncertainty)
-
-
-@dataclass(frozen=True, eq=False)
-class SelfAwareDetector:
-    """A detector that rejects images it does not understand and calibrates its boxes.
-
-    Its classes are matched with those of the rules by name; boxes of further ones are left out.
-    `note` is a sentence if the rules were fitted on a detector of another name, else None.
-
-    Args:
-        detector: A detector from `wrap_detector`, or a network that it accepts.
-        rules: Fitted rules, or the path of a file that `save_self_aware` wrote.
-        settings: How to run the network, as `extraction.settings.Settings`; such as the device.
-    """
-
-    detector: Any
-    rules: Any
-    settings: Any = None
-    note: str | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        from incognita.models import detector as models
-
-        rules = self.rules if isinstance(self.rules, SelfAware) else load_self_aware(self.rules)
-        is_wrapped = models.is_detector(self.detector)
-        detector = self.detector if is_wrapped else models.wrap_detector(self.detector)
-        _check_filter(rules, detector.name, asdict(detector.rules))
-        object.__setattr__(self, "note", _other_detector(rules, detector.name))
-        if models.distinct_names(detector.class_names) != rules.known_names:
-            detector = models.match_class_names(detector, rules.known_names, "the self-aware rules")
-        object.__setattr__(self, "rules", rules)
-        object.__setattr__(self, "detector", detector)
-
-    def __repr__(self) -> str:
-        note = f", {self.note}" if self.note else ""
-        return f"SelfAwareDetector({self.detector.name}, {self.rules!r}{note})"
-
-    def __call__(self, images: Any) -> SelfAwareOutput:
-        """Decide about one image or several.
-
-        Args:
-            images: A path, an RGB array [height, width, 3] of uint8 or a PIL image; or a list of
-                them.
-        """
-        from incognita.extraction.extract import detect
-
-        for image in images if isinstance(images, list | tuple) else [images]:
-            _check_image(image)
-        options = {} if self.settings is None else {"settings": self.settings}
-        output: SelfAwareOutput = self.rules.apply(detect(self.detector, images, **options))
-        return output
-
-
-def _check_image(image: Any) -> None:
-    """Refuse what is neither a path nor a PIL image nor an array of pixels."""
-    from PIL.Image import Image
-
-    if isinstance(image, str | PathLike | Image):
-        return
-    what = type(image).__name__
-    if isinstance(image, np.ndarray):
-        is_gray_or_rgb = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)
-        if image.dtype == np.uint8 and is_gray_or_rgb:
-            return
-        what = f"{image.dtype} {list(image.shape)}"
-    raise InvalidDataError(
-        f"Expected a path, a PIL image or an array [height, width, 3] of uint8 as image, got "
-        f"{what}. Convert it."
-    )
-
-
-def _other_detector(rules: SelfAware, name: str) -> str | None:
-    """Return a note on rules that were fitted on another detector, as far as they say so."""
-    theirs = rules.metadata.get("detector", name)
-    return None if theirs == name else f"with rules fitted on the detector {theirs}"
-
-
-def _check_filter(rules: SelfAware, name: str, kept: dict[str, Any]) -> None:
-    """Refuse a detector that drops boxes of which the rules were fitted."""
-    lowest = rules.metadata.get("lowest_confidence", 1.0)
-    if kept["score_threshold"] > lowest + _ROUNDING:
-        raise InvalidDataError(
-            f"Expected a detector with boxes from a confidence of {lowest:.3g} on, as those the "
-            f"rules were fitted on, got {name}, which drops boxes below {kept['score_threshold']}. "
-            f"Wrap it with the score_threshold it had then."
-        )
-    most = min(rules.metadata.get("most_boxes", 1), rules.max_per_image)
-    if kept["max_per_image"] < most:
-        raise InvalidDataError(
-            f"Expected a detector with up to {most} boxes per image, as those the rules were "
-            f"fitted on, got {name} with at most {kept['max_per_image']}. Wrap it with "
-            f"max_per_image={most} or more."
-        )
-    nms_iou = rules.metadata.get("nms_iou", kept["nms_iou"])
-    if kept["nms_iou"] != nms_iou:
-        raise InvalidDataError(
-            f"Expected a detector with nms_iou={nms_iou}, as that the rules were fitted on, got "
-            f"{name} with nms_iou={kept['nms_iou']}. Wrap it with the nms_iou it had then."
-        )
-
-
-def save_self_aware(fitted: SelfAware, path: str | PathLike[str]) -> None:
-    """Save the rules as JSON, and their arrays as safetensors beside it; no code is inside.
-
-    Args:
-        fitted: The rules.
-        path: A file that ends in `.json`; the arrays get the same name with `.safetensors`.
-    """
-    from safetensors.numpy import save
-
-    path = _json_path(path)
-    arrays = {"confidence_threshold": fitted.confidence_threshold.per_class}
-    for k, calibrator in enumerate(fitted.calibrators.per_class):
-        arrays |= {f"calibrator.{k}.{name}": a for name, a in calibrator.parameters.items()}
-    packed = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-    document = _describe(fitted) | {"arrays_sha256": sha256(packed).hexdigest()}
-    with replacing_text(path) as file:
-        json.dump(document, file, indent=1)
-        # before the JSON takes its place, so that both do or neither
-        with replacing(path.with_suffix(".safetensors")) as unfinished:
-            # not `save_file`, whose files only their owner may read
-            unfinished.write_bytes(packed)
-
-
-def load_self_aware(path: str | PathLike[str]) -> SelfAware:
-    """Load rules that `save_self_aware` wrote; they decide as the saved ones."""
-    path = _json_path(path)
-    document = load_json(path)
-    if not isinstance(document, dict) or document.get("format") not in (FORMAT, _WITHOUT_HASH):
-        found = document.get("format") if isinstance(document, dict) else type(document).__name__
-        raise InvalidDataError(
-            f"Expected rules of the format {FORMAT!r} in {path}, got {found!r:.80}. Fit them again."
-        )
-    arrays = _load_arrays(path.with_suffix(".safetensors"), document)
-    try:
-        return _rebuild(document, arrays)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
-        if isinstance(error, IncognitaError):
-            raise
-        raise InvalidDataError(
-            f"{path} is incomplete or damaged ({error!r:.80}). Fit it again."
-        ) from error
-
-
-def _json_path(path: str | PathLike[str]) -> Path:
-    if Path(path).suffix != ".json":
-        raise InvalidDataError(f"Expected a file that ends in .json, got {path}.")
-    return Path(path)
-
-
-def _load_arrays(path: Path, document: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Load the arrays of rules, which must be those that the JSON was saved with."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    if not path.is_file():
-        raise MissingDataError(f"There is no file at {path}, which holds the arrays of the rules.")
-    content = path.read_bytes()
-    is_checked = document["format"] != _WITHOUT_HASH
-    if is_checked and sha256(content).hexdigest() != document.get("arrays_sha256"):
-        raise InvalidDataError(
-            f"Expected the arrays of {path.with_suffix('.json')} in {path}, got those of other "
-            f"rules. Copy both files together, or fit the rules again."
-        )
-    try:
-        return dict(load(content))
-    except (SafetensorError, TypeError, KeyError) as error:
-        raise InvalidDataError(f"{path} is not safetensors: {error}. Fit it again.") from error
-
-
-def _describe(fitted: SelfAware) -> dict[str, Any]:
-    v = fitted.confidence_threshold
-    states = [
-        {"class": name, "state": str(calibrator.state), "n_detections": calibrator.n_detections}
-        for name, calibrator in zip(fitted.known_names, fitted.calibrators.per_class, strict=True)
-    ]
-    return {
-        "format": FORMAT,
-        "convention": fitted.convention,
-        "uncertainty": {"kind": fitted.uncertainty.name, **asdict(fitted.uncertainty)},  # type: ignore[call-overload]
-        "aggregation": fitted.aggregation.value,
-        "top": fitted.top,
-        "max_per_image": fitted.max_per_image,
-        "image_threshold": asdict(fitted.image_threshold),
-        "confidence_threshold": {
-            "policy": v.policy,
-            "other_classes": v.other_classes,
-            "metadata": v.metadata,
-        },
-        "calibrator": str(fitted.calibrators.kind),
-        "classes": states,
-        "metadata": fitted.metadata,
-    }
-
-
-def _rebuild(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> SelfAware:
-    parameters = dict(document["uncertainty"])
-    uncertainty = BOX_UNCERTAINTIES.get(parameters.pop("kind"))(
-        **{name: tuple(v) if isinstance(v, list) else v for name, v in parameters.items()}
-    )
-    names = _class_names(document)
-    v = document["confidence_threshold"]
-    u = UnknownThreshold(**document["image_threshold"])
-    per_class = arrays["confidence_threshold"]
-    if len(per_class) != len(names):
-        raise ValueError(f"{len(per_class)} thresholds of {len(names)} classes")
-    threshold = ConfidenceThreshold(
-        per_class, v["policy"], v["metadata"], names, v["other_classes"]
-    )
-    _check_tables(metadata=document["metadata"], image=u.metadata, confidence=v["metadata"])
-    calibrators = tuple(
-        ClassCalibrator(
-            State(entry["state"]), int(entry["n_detections"]), _parameters_of(k, arrays)
-        )
-        for k, entry in enumerate(document["classes"])
-    )
-    kind = calibrator_of(document["calibrator"])
-    for name, calibrator in zip(names, calibrators, strict=True):
-        _check_calibrator(kind, name, calibrator)
-    return SelfAware(
-        uncertainty,
-        Aggregation(document["aggregation"]),
-        int(document["top"]),
-        int(document["max_per_image"]),
-        u,
-        threshold,
-        ClassCalibrators(kind, calibrators),
-        document["metadata"],
-        document.get("convention", "paper"),  # rules of before there was a choice
-    )
-
-
-def _class_names(document: dict[str, Any]) -> tuple[str, ...]:
-    names = tuple(entry["class"] for entry in document["classes"])
-    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-        raise ValueError(f"the classes {names} are not distinct texts")
-    return names
-
-
-def _check_tables(**tables: Any) -> None:
-    for name, table in tables.items():
-        if not isinstance(table, dict):
-            raise TypeError(f"{name} is {type(table).__name__} and not a table")
-
-
-def _check_calibrator(kind: Calibrator, name: str, fitted: ClassCalibrator) -> None:
-    """Raise if the parameters of a class are not those of its kind and state."""
-    names = set(fitted.parameters)
-    expected = {State.IDENTITY: set[str](), State.CONSTANT: {"value"}}.get(fitted.state, names)
-    confidence = np.linspace(0.0, 1.0, 7)  # what any map is defined on
-    values = kind.apply(fitted, confidence)
-    if names != expected or values.shape != confidence.shape or not np.isfinite(values).all():
-        raise ValueError(f"the {kind} calibrator of {name} has wrong parameters")
-
-
-def _parameters_of(k: int, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    prefix = f"calibrator.{k}."
-    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
 
 
 def top_boxes(detections: Detections, n: int) -> Detections:

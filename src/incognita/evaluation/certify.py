@@ -1,8 +1,8 @@
 """From truth and detections to a certificate: every metric, convention and split."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from hashlib import file_digest
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,11 @@ import numpy as np
 from incognita._version import __version__
 from incognita.containers import BoxTruth, Detections, Role
 from incognita.errors import InvalidDataError, count
+from incognita.files import file_hash
 from incognita.metrics import calibration, conventions
 from incognita.metrics.lrp import optimal_lrp
 from incognita.metrics.matching import MatchTable
-from incognita.metrics.measure import MetricValue, bootstrap_weights, every_image_once, undefined
+from incognita.metrics.measure import bootstrap_weights, every_image_once, undefined
 from incognita.metrics.open_set import SPLITS, split_images
 from incognita.metrics.suite import (
     WI_RECALL,
@@ -100,9 +101,8 @@ def certify(
         weights = bootstrap_weights(
             truth.n_images, n_resamples=n_resamples, seed=seed, keep=keep, row_of_image=rows
         )
-        n_images = int(keep.sum())
-        for step in _steps(tables, weights, split, tau, wi_recall, on_step):
-            results += [_record(m, c, split, value, n_images) for m, c, value in step]
+        steps = _steps(tables, weights, split, tau, wi_recall, on_step)
+        results += _records(steps, split, n_images=int(keep.sum()))
     options = {
         "tau": tau, "score_threshold": score_threshold, "wi_recall": wi_recall,
         "resamples": n_resamples, "seed": seed,
@@ -163,11 +163,12 @@ def _merge_empty_images(
     return MatchTables(detections.for_images(ids), truth.for_images(ids)), rows
 
 
-def _record(metric: str, convention: str, split: str, value: MetricValue, n_images: int) -> Result:
-    """Make a result: undefined without images."""
-    if n_images == 0:
-        value = undefined("no image is in this split", value.support)
-    return Result.from_value(metric, convention, split=split, value=value)
+def _records(steps: Iterable[Named], split: str, *, n_images: int) -> Iterator[Result]:
+    """Yield the results of a split: undefined without images."""
+    for metric, convention, value in chain.from_iterable(steps):
+        if n_images == 0:
+            value = undefined("no image is in this split", value.support)
+        yield Result.from_value(metric, convention, split=split, value=value)
 
 
 def _steps(
@@ -223,9 +224,7 @@ def file_hashes(**paths: object) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, path in paths.items():
         if isinstance(path, str | PathLike) and Path(path).is_file():
-            with Path(path).open("rb") as stream:
-                digest = file_digest(stream, "sha256").hexdigest()
-            found[name] = {"path": str(path), "sha256": digest}
+            found[name] = {"path": str(path), "sha256": file_hash(Path(path))}
     return found
 
 

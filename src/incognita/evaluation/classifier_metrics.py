@@ -5,7 +5,9 @@ methods: a mean over sets is then a proper replicate of the mean, and two method
 pair by pair.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from zlib import crc32
 
 import numpy as np
@@ -24,6 +26,7 @@ from incognita.results.result import FULL_SPECTRUM, Result, Split
 from incognita.results.score_tables import Measured, Replicates, ScoredSet, Scores, known_sets
 
 MISTAKES = Split("misclassified")
+_MOST_THREADS = 8
 
 
 def draw(sets: Sequence[ScoredSet], *, n_resamples: int, seed: int) -> dict[str, np.ndarray]:
@@ -72,10 +75,9 @@ def measure_unknown(
         is_unknown = np.repeat([part.is_unknown for part in rows], [len(part) for part in rows])
         split = Split(unknown.group, unknown.name, setting)
         groups.setdefault(Split(unknown.group, setting=setting), []).append(split)
-        for method, mine in scores.items():
-            column = np.concatenate([mine[part.name] for part in rows])
-            ranked = ranking_replicates(column, is_unknown, counts)
-            replicates = slice(None if _units(split, sets) >= MIN_UNITS else 1)
+        columns = {m: np.concatenate([s[part.name] for part in rows]) for m, s in scores.items()}
+        replicates = slice(None if _units(split, sets) >= MIN_UNITS else 1)
+        for method, ranked in _ranked(columns, is_unknown, counts).items():
             measured[method] |= {
                 (m, split): getattr(ranked, m)[replicates] for m in RANKING_METRICS
             }
@@ -83,6 +85,15 @@ def measure_unknown(
         for group, splits in groups.items():
             values |= {(m, group): _mean(values, m, splits) for m in RANKING_METRICS}
     return measured
+
+
+def _ranked(
+    columns: Mapping[str, np.ndarray], is_unknown: np.ndarray, counts: np.ndarray
+) -> dict[str, RankingReplicates]:
+    """Rank the scores of every method; in threads, because sorting and counting need no lock."""
+    with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+        ranked = pool.map(lambda c: ranking_replicates(c, is_unknown, counts), columns.values())
+        return dict(zip(columns, ranked, strict=True))
 
 
 def _mean(values: Measured, metric: str, splits: Sequence[Split]) -> Replicates:
@@ -97,12 +108,11 @@ def measure_mistakes(
     is_wrong = _is_wrong(test)
     if is_wrong is None or is_wrong.all() or not is_wrong.any():
         return {method: {} for method in scores}
-    counts = weights[test.name]
+    columns = {method: mine[test.name] for method, mine in scores.items()}
     measured = {}
-    for method, mine in scores.items():
-        ranked: RankingReplicates = ranking_replicates(mine[test.name], is_wrong, counts)
+    for method, ranked in _ranked(columns, is_wrong, weights[test.name]).items():
         values: Measured = {(m, MISTAKES): getattr(ranked, m) for m in RANKING_METRICS}
-        values["aurc", MISTAKES] = np.array([aurc(mine[test.name], is_wrong)])
+        values["aurc", MISTAKES] = np.array([aurc(columns[method], is_wrong)])
         measured[method] = values
     return measured
 

@@ -18,7 +18,7 @@ from incognita.evaluation.evaluator import EvaluationPlan, Evaluator, Options
 from incognita.evaluation.finished_runs import load_objects, load_record, save_run
 from incognita.evaluation.fit_and_score import ExtractionLog, Progress
 from incognita.evaluation.rescore import describe_run
-from incognita.evaluation.select_methods import Methods, select_methods
+from incognita.evaluation.select_methods import Methods, SelectedMethods, select_methods
 from incognita.extraction.detector_pass import refuse_half_precision
 from incognita.extraction.recorded import RecordedModel
 from incognita.extraction.settings import Settings
@@ -123,31 +123,13 @@ def evaluate(
         on_step: Called with a description of each step.
         on_note: Called with a remark before the run, such as the size of the outputs.
     """
-    request = _request(**locals())
-    _check_types(
-        benchmark=benchmark,
-        weights=weights,
-        data=data,
-        limit=limit,
-        seed=seed,
-        n_resamples=n_resamples,
-        boxes=boxes,
-        training=training,
-        training_seed=training_seed,
-        disclosure=disclosure,
-        settings=settings,
-        store=store,
-        out=out,
-    )
+    arguments = dict(locals())
+    request = _request(**arguments)
+    _check_types(arguments)
     stated = check_statements(disclosure or {})
     _check_folders(store=store, out=out, save_outputs=save_outputs)
     benchmark = open_benchmark(
-        benchmark,
-        data=data,
-        limit=limit,
-        seed=seed,
-        outputs=outputs,
-        allow_outside=allow_outside,
+        benchmark, data=data, limit=limit, seed=seed, outputs=outputs, allow_outside=allow_outside
     )
     if outputs is not None:
         model = recorded_model(model, benchmark, Path(outputs), embed)
@@ -156,9 +138,7 @@ def evaluate(
     log = extraction_log(settings, store, save_outputs, on_progress)
     path = None if weights is None else Path(weights)
     task = _task(model, benchmark, path, preprocess, boxes, log)
-    selected = select_methods(methods, task.capabilities())
-    if isinstance(task, DetectorTask):
-        selected = task.add_own_labels(task.fit_per_head(selected))
+    selected = _select(methods, task)
     check_benchmark(benchmark, searching=search)
     if save_outputs is not None:
         check_file_names(benchmark)
@@ -168,12 +148,7 @@ def evaluate(
     if log.store is not None and not isinstance(model, RecordedModel):
         check_space(_models(task), benchmark, log.store.root, on_note)
     evaluation = Evaluator(plan, task).run(on_step)
-    if results is not None:
-        scoring = _scoring(task, benchmark)
-        run = save_run(results, evaluation, seed=seed, n_resamples=n_resamples, scoring=scoring)
-        if evaluation.objects is None:  # every method was stored already
-            evaluation = replace(evaluation, objects=load_objects(run, load_record(run)))
-    return evaluation
+    return evaluation if results is None else _save(evaluation, results, plan, task)
 
 
 # arguments of `evaluate` that change a number, and are texts or numbers where people type them
@@ -271,6 +246,29 @@ def _task(
     return ClassifierTask(networks, benchmark, log, notes)
 
 
+def _select(methods: Methods, task: ClassifierTask | DetectorTask) -> SelectedMethods:
+    selected = select_methods(methods, task.capabilities())
+    if isinstance(task, DetectorTask):
+        return task.add_own_labels(task.fit_per_head(selected))
+    return selected
+
+
+def _save(
+    evaluation: Evaluation,
+    results: ResultStore,
+    plan: EvaluationPlan,
+    task: ClassifierTask | DetectorTask,
+) -> Evaluation:
+    """Save the run; return the evaluation with its objects."""
+    seed, n_resamples = plan.options.seed, plan.options.n_resamples
+    scoring = _scoring(task, plan.benchmark)
+    run = save_run(results, evaluation, seed=seed, n_resamples=n_resamples, scoring=scoring)
+    if evaluation.objects is not None:
+        return evaluation
+    # every method was stored already
+    return replace(evaluation, objects=load_objects(run, load_record(run)))
+
+
 def _scoring(
     task: ClassifierTask | DetectorTask, benchmark: Benchmark
 ) -> tuple[dict[str, Any], Any] | None:
@@ -300,9 +298,9 @@ _TYPES: dict[str, tuple[Any, str]] = {
 }
 
 
-def _check_types(**options: object) -> None:
-    for name, value in options.items():
-        kind, what = _TYPES[name]
+def _check_types(arguments: Mapping[str, object]) -> None:
+    for name, (kind, what) in _TYPES.items():
+        value = arguments[name]
         if isinstance(value, bool) or not isinstance(value, kind):
             raise InvalidDataError(f"Expected {name} to be {what}, got {value!r:.80}.")
         if (

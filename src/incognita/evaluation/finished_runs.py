@@ -9,13 +9,13 @@ import polars
 
 from incognita.errors import InvalidDataError, MissingDataError
 from incognita.evaluation.classifier_metrics import measure_methods
-from incognita.files import load_json, replacing
+from incognita.files import file_hash, load_json, replacing
 from incognita.formats.recorded_outputs import Arrays, save_arrays
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import MethodResult, identity_hash
 from incognita.results.result import Split
 from incognita.results.score_tables import check_box_frame, common_rows, sets_and_scores
-from incognita.results.store import ResultStore, load_scores, scores_hash, stated_hash
+from incognita.results.store import ResultStore, load_scores, stated_hash
 
 FORMAT = "incognita.run.1"
 SUFFIX = ".run"  # JSON, under a name that no result of a method has
@@ -73,7 +73,7 @@ def _save_objects(run: Path, objects: polars.DataFrame | None) -> str | None:
     path = run.with_suffix(OBJECTS)
     with replacing(path) as unfinished:
         objects.write_parquet(unfinished)
-    return scores_hash(path)
+    return file_hash(path)
 
 
 def load_objects(run: Path, record: Mapping[str, Any]) -> polars.DataFrame | None:
@@ -83,7 +83,7 @@ def load_objects(run: Path, record: Mapping[str, Any]) -> polars.DataFrame | Non
     path = run.with_suffix(OBJECTS)
     if not path.is_file():
         raise MissingDataError(f"There is no file {path} with the objects of {run.name}.")
-    if scores_hash(path) != record["objects_sha256"]:
+    if file_hash(path) != record["objects_sha256"]:
         raise InvalidDataError(f"{path} is not the file that was written with {run.name}.")
     return load_scores(path)
 
@@ -195,7 +195,7 @@ def load_result(
             f"Expected the result of {title} in {path}, got that of {result.title}. Run the "
             f"benchmark again."
         )
-    if stated_hash(document) not in (None, scores_hash(scores)):
+    if stated_hash(document) not in (None, file_hash(scores)):
         raise InvalidDataError(
             f"{scores} is not the file that was written with {path.name}. Run the benchmark again."
         )

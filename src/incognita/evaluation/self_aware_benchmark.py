@@ -9,7 +9,8 @@ from incognita.benchmarks.benchmark import TEST, Benchmark
 from incognita.benchmarks.load import check_benchmark, check_file_names
 from incognita.benchmarks.pseudo_unknown import PaintedOver
 from incognita.containers import BoxDataset, Dataset, Detections
-from incognita.decisions.self_aware import SelfAware, SelfAwareSettings, save_self_aware
+from incognita.decisions.self_aware import SelfAware, SelfAwareSettings
+from incognita.decisions.self_aware_files import save_self_aware
 from incognita.errors import InvalidDataError, MissingDataError, count
 from incognita.evaluation.detector import (
     UNKNOWN_VALIDATION,
@@ -124,31 +125,23 @@ def make_self_aware(
         on_step: Called with a description of each step.
     """
     stated = check_statements(disclosure or {})
-    given = {"training": training, "training_seed": training_seed}
-    trained = {key: value for key, value in given.items() if value is not None}
+    trained = _stated_training(training, training_seed)
     benchmark = open_benchmark(
-        benchmark,
-        data=data,
-        limit=limit,
-        seed=seed,
-        outputs=outputs,
-        allow_outside=allow_outside,
+        benchmark, data=data, limit=limit, seed=seed, outputs=outputs, allow_outside=allow_outside
     )
     check_benchmark(benchmark, searching=False)
     if save_outputs is not None:
         check_file_names(benchmark)
     if outputs is not None:
         model = recorded_model(model, benchmark, Path(outputs), None)
-    path = None if weights is None else Path(weights)
-    detector = with_filter(load_detector(model, benchmark, path), boxes or BoxOptions())
+    detector = load_detector(model, benchmark, None if weights is None else Path(weights))
+    detector = with_filter(detector, boxes or BoxOptions())
     log = extraction_log(settings, store, save_outputs, on_progress)
     images = _detect_all(detector, benchmark, log)
     rules = rules or SelfAwareSettings(convention=convention)
     run = _judge(images, rules, convention, n_resamples, seed, on_step)
-    run = _described(run, detector, benchmark, log, name)
     about = trained | {"disclosure": _disclosure(benchmark, stated)}
-    inputs = dict(run.report.inputs) | about
-    run = run._replace(report=replace(run.report, inputs=inputs))
+    run = _described(run, detector, benchmark, log, name, about)
     if out is None:
         return run
     if on_step is not None:
@@ -162,16 +155,26 @@ def make_self_aware(
         seed=seed,
         on_step=on_step,
     )
+    options = {"convention": convention, "limit": limit, "seed": seed, **trained}
+    folder = _folder_name(detector, benchmark, rules, options)
+    return _save(run._replace(study=study), images, benchmark, Path(out) / folder)
+
+
+def _stated_training(training: str | None, training_seed: int | None) -> dict[str, Any]:
+    given = {"training": training, "training_seed": training_seed}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _folder_name(
+    detector: Detector, benchmark: Benchmark, rules: SelfAwareSettings, options: dict[str, Any]
+) -> str:
+    """Return a name that differs wherever a number could."""
     own = identity_of_detector(detector) | {
         "definition": benchmark.metadata.get("definition_hash"),
         "settings": repr(rules),
-        "convention": convention,
-        "limit": limit,
-        "seed": seed,
-        **trained,
+        **options,
     }
-    folder = f"{plain_name(benchmark.name)}-{plain_name(detector.name)}-{identity_hash(own)}"
-    return _save(run._replace(study=study), images, benchmark, Path(out) / folder)
+    return f"{plain_name(benchmark.name)}-{plain_name(detector.name)}-{identity_hash(own)}"
 
 
 def _disclosure(benchmark: Benchmark, stated: Mapping[str, str]) -> dict[str, str]:
@@ -274,6 +277,7 @@ def _described(
     benchmark: Benchmark,
     log: ExtractionLog,
     name: str | None,
+    about: dict[str, Any],
 ) -> SelfAwareRun:
     """Add what the numbers were computed from, and what went wrong on the way."""
     inputs = {
@@ -286,6 +290,7 @@ def _described(
         "failed_images": [
             [name, failed.image_id, failed.reason] for name, failed in log.failed_images
         ],
+        **about,
     }
     notes = list(benchmark.notes)
     if log.failed_images:

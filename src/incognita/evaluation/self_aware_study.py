@@ -139,7 +139,7 @@ class _Images:
             found = detections.for_images(truth.image_ids)
             uncertainty.append(rules.image_uncertainty(found))
             ids = np.arange(start, start := start + truth.n_images)
-            top = _without_columns(top_boxes(found, rules.max_per_image))
+            top = top_boxes(found, rules.max_per_image).without_outputs()
             boxes.append(replace(top, image_ids=ids))
             truths.append(replace(truth, image_ids=ids))
         sizes = [truth.n_images for truth in truths]
@@ -589,19 +589,6 @@ def _with_pooled(found: dict[str, np.ndarray], *, axis: int = 0) -> dict[str, np
 def _calibrated(kept: Detections, rules: SelfAware) -> Detections:
     labels = kept.classes.labels[kept.class_ids]
     return replace(kept, confidence=rules.calibrators.apply(kept.confidence, labels))
-
-
-def _without_columns(detections: Detections) -> Detections:
-    """Drop what boxes need for their uncertainty, but not for matching."""
-    return replace(
-        detections,
-        logits=None,
-        features=None,
-        background=None,
-        source_index=None,
-        head_index=None,
-        covariance=None,
-    )
 
 
 def _filled(boxes: Detections, n: int, rng: np.random.Generator) -> Detections:

@@ -26,7 +26,7 @@ from incognita.evaluation.finished_runs import (
     load_objects,
     load_record,
 )
-from incognita.files import load_json
+from incognita.files import file_hash, load_json
 from incognita.metrics.self_awareness import harmonic_mean
 from incognita.results.export import WIDTH, Report
 from incognita.results.method_result import MethodKey, MethodResult, identity_hash
@@ -40,7 +40,7 @@ from incognita.results.score_tables import (
     sets_and_scores,
 )
 from incognita.results.self_aware import SelfAwareReport
-from incognita.results.store import load_scores, scores_hash, stated_hash
+from incognita.results.store import load_scores, stated_hash
 
 if TYPE_CHECKING:
     import polars
@@ -218,7 +218,7 @@ def _read(path: Path, title: str, row: str) -> _Stored | Verification:
         result = MethodResult.from_json(document)
     except IncognitaError as error:
         return Verification(str(path), title, Status.WRONG, (str(error),))
-    if stated_hash(document) != scores_hash(scores):
+    if stated_hash(document) != file_hash(scores):
         reason = f"{scores.name} is not the file that was written with the result"
         return Verification(str(path), title, Status.WRONG, (reason,))
     if reason := _wrong_identity(path, title, result):

@@ -1,10 +1,11 @@
 """Image files as a data set: loaded one by one on demand, identified by their content."""
 
 import importlib
+import io
 import os
 import stat
+import struct
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -106,6 +107,7 @@ def user_cache_dir() -> Path:
 IMAGE_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 READERS = 8  # threads that wait for the disk
 FILES_PER_TASK = 256
+_JPEG = b"\xff\xd8"  # the start of such a file
 _UNCHANGED = 0  # how torchvision calls a JPEG file's own channels
 
 
@@ -231,15 +233,44 @@ class RealFolder(NamedTuple):
 
 def load_image(path: Path) -> Shaped[np.ndarray, "height width 3"]:
     """Read an image file as uint8 RGB."""
+    decode = _decode_jpeg()
+    if decode is not None:
+        check_regular(path, "image", advice="put it there")
+        # damaged, or not to be read: Pillow says what is wrong with it
+        with suppress(RuntimeError, OSError):
+            if _is_plain_jpeg(content := _jpeg_content(path)):
+                return decode(content)
     with opened_image(path) as image:
-        decode = _decode_jpeg() if image.format in ("JPEG", "MPO") else None
-        if decode is not None and image.mode in ("RGB", "L"):
-            with suppress(RuntimeError):  # damaged: Pillow says what is wrong with it
-                return decode(path)
         return _rgb(image)
 
 
-def _decode_jpeg() -> Callable[[Path], Shaped[np.ndarray, "height width 3"]] | None:
+def _jpeg_content(path: Path) -> bytes:
+    """Read a JPEG file; of any other file only the start."""
+    with path.open("rb") as stream:
+        start = stream.read(len(_JPEG))
+        return start + stream.read() if start == _JPEG else start
+
+
+def _is_plain_jpeg(content: bytes) -> bool:
+    """Whether a file is JPEG, gray or in three colors, and not too large to be decoded.
+
+    Its first frame header says so: height, width and the number of channels.
+    """
+    from PIL import Image
+
+    place = 2
+    while content[:2] == _JPEG and place + 10 < len(content) and content[place] == 0xFF:
+        marker = content[place + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack_from(">HH", content, place + 5)
+            limit = Image.MAX_IMAGE_PIXELS
+            is_small = limit is None or height * width <= 2 * limit
+            return is_small and content[place + 9] in (1, 3)
+        place += 2 + int.from_bytes(content[place + 2 : place + 4])
+    return False
+
+
+def _decode_jpeg() -> Callable[[bytes], Shaped[np.ndarray, "height width 3"]] | None:
     """Return torchvision's decoder of JPEG files, if it is there and decodes as Pillow does.
 
     It takes as little as half the time, because it copies pixels once.
@@ -248,7 +279,7 @@ def _decode_jpeg() -> Callable[[Path], Shaped[np.ndarray, "height width 3"]] | N
 
 
 @lru_cache(maxsize=1)
-def _checked_decoder() -> Callable[[Path], Shaped[np.ndarray, "height width 3"]] | None:
+def _checked_decoder() -> Callable[[bytes], Shaped[np.ndarray, "height width 3"]] | None:
     """Compare both decoders on small pictures: their versions of libjpeg may differ."""
     try:
         import torch
@@ -260,28 +291,27 @@ def _checked_decoder() -> Callable[[Path], Shaped[np.ndarray, "height width 3"]]
     except Exception:  # torchvision may be missing, not fit this torch, or have no decoder
         return None
 
-    def decode(path: Path) -> Shaped[np.ndarray, "height width 3"]:
-        content = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
-        levels = operation(content, _UNCHANGED).expand(3, -1, -1).permute(1, 2, 0)
+    def decode(content: bytes) -> Shaped[np.ndarray, "height width 3"]:
+        numbers = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        levels = operation(numbers, _UNCHANGED).expand(3, -1, -1).permute(1, 2, 0)
         return np.ascontiguousarray(levels.numpy())
 
     return decode if _decodes_like_pillow(decode) else None
 
 
-def _decodes_like_pillow(decode: Callable[[Path], np.ndarray]) -> bool:
+def _decodes_like_pillow(decode: Callable[[bytes], np.ndarray]) -> bool:
     from PIL import Image
 
     levels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
     picture = Image.fromarray(levels).resize((61, 43))
     kinds = [{"subsampling": k, "progressive": p} for k in (0, 1, 2) for p in (False, True)]
-    with tempfile.TemporaryDirectory(prefix="incognita-jpeg-") as folder:
-        path = Path(folder, "picture.jpg")
-        for image, options in [(picture.convert("L"), {}), *((picture, kind) for kind in kinds)]:
-            image.save(path, "JPEG", quality=85, **options)
-            with Image.open(path) as read:
-                expected = np.asarray(read.convert("RGB"))
-            if not np.array_equal(decode(path), expected):
-                return False
+    for image, options in [(picture.convert("L"), {}), *((picture, kind) for kind in kinds)]:
+        file = io.BytesIO()
+        image.save(file, "JPEG", quality=85, **options)
+        with Image.open(file) as read:
+            expected = np.asarray(read.convert("RGB"))
+        if not np.array_equal(decode(file.getvalue()), expected):
+            return False
     return True
 
 

@@ -16,7 +16,7 @@ the set.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -27,7 +27,7 @@ from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Classes, Role, plain
 from incognita.containers.dataset import BoxDataset
 from incognita.errors import InvalidDataError, MissingDataError
-from incognita.files import load_json, opened, replacing
+from incognita.files import file_hash, load_json, opened, replacing
 from incognita.formats.coco_annotations import CocoTruth
 from incognita.shapes import Float, Int, Shaped
 
@@ -317,7 +317,7 @@ class OutputsFolder:
     def identity(self) -> str:
         """Return a hash of the head and the class names."""
         paths = [self.find(HEAD), self.path / CLASSES]
-        contents = [_hash(path) for path in paths if path is not None and path.exists()]
+        contents = [file_hash(path) for path in paths if path is not None and path.exists()]
         return sha256("\n".join(contents).encode()).hexdigest()
 
 
@@ -329,11 +329,6 @@ def _head(path: Path, weight: np.ndarray, bias: np.ndarray) -> HeadArrays:
             f"{list(weight.shape)} and {list(bias.shape)}."
         )
     return HeadArrays(matrix, _matrix(path, "bias", bias[:, None])[:, 0])
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -386,7 +381,7 @@ class RecordedImages:
 
     def fingerprint(self) -> str:
         """Hash the file and the rows that are used."""
-        return sha256(f"{_hash(self.path)} {self.image_ids} {self.labels}".encode()).hexdigest()
+        return sha256(f"{file_hash(self.path)} {self.image_ids} {self.labels}".encode()).hexdigest()
 
     def subset(self, indices: Sequence[int]) -> "RecordedImages":
         places = np.asarray(indices, np.int64)
@@ -485,7 +480,7 @@ class RecordedBoxes:
 
     def fingerprint(self) -> str:
         """Hash the files, the images that are used and their objects; no image is read."""
-        files = [_hash(path) for path in (self.path, self.sidecar) if path is not None]
+        files = [file_hash(path) for path in (self.path, self.sidecar) if path is not None]
         content = f"{files} {list(self.image_ids)} {self.numbering}"
         digest = sha256(content.encode(errors="surrogateescape"))
         truth = self.truth()

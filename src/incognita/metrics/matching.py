@@ -259,21 +259,10 @@ def _match_labels(
     images = as_array(detections.image_index)
     by_label, starts, boxes = arrange(detections, placed, detection_labels, images, n_labels)
     objects = arrange_objects(truth, placed, truth_labels, n_labels, convention)
-    n = len(detections)
-    flags = np.zeros((n, 2 * len(areas)), np.uint16)
-    n_pairs = n if len(thresholds) == 1 else 0
-    found = MatchFlags(
-        flags, np.zeros(n, np.uint16), np.zeros(n_pairs), np.zeros(n_pairs, np.int32)
-    )
-    least = convention.least_iou(np.asarray(thresholds, np.float64))
-    if convention.pairing is Pairing.BEST:
-        match_best(boxes, objects, least, convention.pixel, found)
-    else:
-        cap = convention.max_detections or n + 1
-        match_greedy(boxes, objects, pairs, least, areas, cap, found)
+    found = _match(boxes, objects, pairs, convention, np.asarray(thresholds, np.float64), areas)
     if convention.drops_unannotated_images:
         is_dropped = (np.diff(truth.offsets) == 0)[images]
-        flags[is_dropped, len(areas) :] = (1 << len(thresholds)) - 1
+        found.flags[is_dropped, len(areas) :] = (1 << len(thresholds)) - 1
     return MatchTable(
         convention=convention,
         thresholds=np.asarray(thresholds, np.float64),
@@ -286,7 +275,7 @@ def _match_labels(
         truth_images=truth.image_index,
         truth_areas=truth.areas,
         is_counted_truth=~objects.is_ignored,
-        flags=flags,
+        flags=found.flags,
         ranks=found.ranks,
         iou=found.iou,
         truth_index=found.truth_index,
@@ -294,6 +283,30 @@ def _match_labels(
         label_starts=starts,
         n_images=truth.n_images,
     )
+
+
+def _match(
+    boxes: Boxes,
+    objects: Objects,
+    pairs: Pairs,
+    convention: Matching,
+    thresholds: Float[np.ndarray, "t"],
+    areas: Float[np.ndarray, "areas 2"],
+) -> MatchFlags:
+    """Pair boxes with objects as the convention does; the pairs are kept for a single IoU."""
+    n = len(boxes.labels)
+    n_pairs = n if len(thresholds) == 1 else 0
+    found = MatchFlags(
+        np.zeros((n, 2 * len(areas)), np.uint16), np.zeros(n, np.uint16),
+        np.zeros(n_pairs), np.zeros(n_pairs, np.int32),
+    )  # fmt: skip
+    least = convention.least_iou(thresholds)
+    if convention.pairing is Pairing.BEST:
+        match_best(boxes, objects, least, convention.pixel, found)
+    else:
+        cap = convention.max_detections or n + 1
+        match_greedy(boxes, objects, pairs, least, areas, cap, found)
+    return found
 
 
 @dataclass(frozen=True, eq=False)

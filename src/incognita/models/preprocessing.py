@@ -11,6 +11,7 @@ import PIL
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from incognita.calls import check_types, parse_call, split_calls
 from incognita.errors import InvalidDataError, unknown_name
@@ -47,7 +48,7 @@ STATISTICS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Preprocessing:
     """Resize, crop the center, divide by 255, normalize: the same floats as torchvision on PIL.
 
@@ -65,6 +66,8 @@ class Preprocessing:
         interpolation: A filter of PIL, with antialiasing.
         crop_corner: Where the crop begins if the center lies between two pixels: at the nearest
             even pixel (torchvision, timm) or the smaller one (transformers).
+        resampling: Whose arithmetic resizes: `pillow`, or `torch`, which takes less time and
+            differs by one level in a few pixels of a thousand (bilinear and bicubic alone).
 
     >>> print(Preprocessing(size=256, crop=224, mean="imagenet", std="imagenet"))
     size=256 crop=224 mean=imagenet std=imagenet
@@ -80,9 +83,15 @@ class Preprocessing:
     std: Channels | str = (1.0, 1.0, 1.0)
     interpolation: Interpolation = "bilinear"
     crop_corner: Literal["nearest", "smaller"] = "nearest"
+    resampling: Literal["pillow", "torch"] = "pillow"
 
     def __post_init__(self) -> None:
         check_types("Preprocessing", type(self), vars(self))
+        if self.resampling == "torch" and self.interpolation not in ("bilinear", "bicubic"):
+            raise InvalidDataError(
+                f"Expected interpolation bilinear or bicubic with resampling=torch, got "
+                f"{self.interpolation}. Use resampling=pillow."
+            )
         for name in PixelStatistics._fields:
             if isinstance(value := getattr(self, name), str):
                 object.__setattr__(self, name, _statistics(name, value))
@@ -91,6 +100,11 @@ class Preprocessing:
             raise InvalidDataError(
                 f"Expected sides of at least 1 pixel and a positive std, got {self}. Correct it."
             )
+
+    def __repr__(self) -> str:
+        # part of the key of stored outputs: a default that came later is left out
+        values = {n: v for n, v in vars(self).items() if (n, v) != ("resampling", "pillow")}
+        return f"Preprocessing({', '.join(f'{name}={v!r}' for name, v in values.items())})"
 
     def __str__(self) -> str:
         default = Preprocessing.__dataclass_fields__
@@ -167,6 +181,13 @@ class Preprocessing:
                 Image.fromarray(image).resize(target[::-1], Image.Resampling.NEAREST)
             )
             return resized[top : top + height, left : left + width]
+        if self.resampling == "torch":
+            levels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
+            whole = interpolate(
+                levels, target, mode=self.interpolation, antialias=True, align_corners=False
+            )
+            window = whole[0, :, top : top + height, left : left + width].permute(1, 2, 0)
+            return np.asarray(window)
         kind = FILTERS.index(self.interpolation)
         rows_first = _rows_first(image.shape[0] - target[0], image.shape[1] - target[1])
         return resize_window(np.ascontiguousarray(image), target, corner, kept, kind, rows_first)

@@ -1,7 +1,12 @@
 """Reports as HTML: one self-contained file that opens with the answer.
 
-`page.py` turns a page as data into HTML, `charts.py` draws its figures; the other modules build the
-page of one kind of report each. A report of another kind is shown as the table of its numbers.
+One module builds the page of each kind of report (`BUILDERS`): `classifier.py` with
+`score_figures.py` and `mistakes.py`, `detector.py` with `detector_objects.py`, `self_aware.py` and
+`certificate.py`. A report of another kind is shown as the table of its numbers. What they share:
+`page.py` turns a page as data into HTML; `cells.py` and `numbers.py` write numbers into tables and
+sentences; `charts.py` turns figures into SVG, `drawings.py` has their shapes; `pictures.py` draws
+thumbnails. `leaderboard.py` ranks submitted runs, `leaderboard_site.py` writes their pages with
+docstrings as `prose.py` reads them.
 """
 
 from collections.abc import Sequence

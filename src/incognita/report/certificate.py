@@ -9,7 +9,7 @@ import altair
 from incognita.errors import count
 from incognita.metrics.catalog import METRICS, get_metric
 from incognita.report.cells import number_cell
-from incognita.report.charts import PALETTE, Chart, frame_of
+from incognita.report.charts import PALETTE, Chart, chart_data
 from incognita.report.drawings import DASHED
 from incognita.report.numbers import INTERVAL, joined, percent, with_margin
 from incognita.report.page import Cell, Page, PageColumn, PageTable, Section
@@ -192,6 +192,11 @@ def _number_columns(*, has_names: bool) -> tuple[PageColumn, ...]:
             is_number=False,
             definition="; ".join(f"{info.title}: {info.meaning}" for info in METRICS.values()),
         ),
+        PageColumn(
+            key="value",
+            label="value",
+            definition=f"In percent, or a count. {INTERVAL}",
+        ),
         PageColumn(key="group", label="kind", is_number=False),
         PageColumn(key="split", label="images", is_number=False),
         PageColumn(
@@ -199,11 +204,6 @@ def _number_columns(*, has_names: bool) -> tuple[PageColumn, ...]:
             label="convention",
             is_number=False,
             definition="Whose definition: papers and public code differ in matching and averaging.",
-        ),
-        PageColumn(
-            key="value",
-            label="value",
-            definition=f"In percent, or a count. {INTERVAL}",
         ),
         PageColumn(key="better", label="better", is_number=False),
         PageColumn(key="meaning", label="definition", is_number=False),
@@ -247,7 +247,7 @@ def _reliability(certificate: Certificate) -> Iterator[Section]:
     bins = [b for b in certificate.reliability if not math.isnan(b.quality)]
     if not bins:
         return
-    data = frame_of(
+    data = chart_data(
         {
             "low": [100 * b.low for b in bins],
             "high": [100 * b.high for b in bins],
@@ -272,7 +272,7 @@ def _reliability_chart(data: Any) -> Chart:
     x = altair.X("low:Q", title="confidence, %", scale=scale)
     y = altair.Y("quality:Q", title="precision times IoU, %", scale=scale)
     bars = altair.Chart(data).mark_rect(color=PALETTE["known"], opacity=0.35)
-    ends = altair.Chart(frame_of({"low": [0, 100], "quality": [0, 100]}))
+    ends = altair.Chart(chart_data({"low": [0, 100], "quality": [0, 100]}))
     equal = ends.mark_line(strokeDash=DASHED, strokeWidth=1, color=PALETTE["muted"])
     points = altair.Chart(data).mark_point(color=PALETTE["rejected"])
     spec = altair.layer(
@@ -297,7 +297,7 @@ def _error_parts(certificate: Certificate) -> Iterator[Section]:
     if len(parts) < 2:
         return
     largest = max(parts[:3], key=lambda result: result.value)
-    data = frame_of(
+    data = chart_data(
         {
             "part": [get_metric(r.metric).title for r in parts],
             "value": [100 * r.value for r in parts],

@@ -83,7 +83,7 @@ def group_color(group: str, groups: tuple[str, ...] = ()) -> str:
     return OTHER_GROUPS[place % len(OTHER_GROUPS)]
 
 
-def frame_of(columns: Mapping[str, Sequence[Any] | np.ndarray]) -> polars.DataFrame:
+def chart_data(columns: Mapping[str, Sequence[Any] | np.ndarray]) -> polars.DataFrame:
     """Return the data of a figure; names in it come from strangers and are made printable."""
     return polars.DataFrame(
         {

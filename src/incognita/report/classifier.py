@@ -17,7 +17,7 @@ from incognita.errors import count
 from incognita.metrics.catalog import Direction, get_metric
 from incognita.metrics.measure import paired_difference
 from incognita.report.cells import metric_column, number_cell
-from incognita.report.charts import PALETTE, Chart, frame_of
+from incognita.report.charts import PALETTE, Chart, chart_data
 from incognita.report.drawings import against, dumbbells, heat_map, name_labels
 from incognita.report.mistakes import close_in_meaning, confused_classes, worst_images
 from incognita.report.numbers import (
@@ -316,7 +316,7 @@ def methods_and_models(runs: Sequence[Evaluation]) -> Section:
         for run, name in zip(runs, run_names(runs), strict=True)
         for record in run.distinct_results
     ]
-    cells = frame_of({name: [row[k] for row in rows] for k, name in enumerate(GRID)})
+    cells = chart_data({name: [row[k] for row in rows] for k, name in enumerate(GRID)})
     cells = cells.fill_nan(None)
     runs_and_means = (polars.len().alias("runs"), polars.col("auroc").mean())
     means = cells.group_by("method", maintain_order=True).agg(*runs_and_means)
@@ -377,7 +377,7 @@ def _group_against(run: Evaluation, first: str, second: str) -> Chart:
             rows.append(values)
     names = ("x", "x_low", "x_high", "y", "y_low", "y_high")
     columns = {name: [row[k] for row in rows] for k, name in enumerate(names)}
-    data = frame_of({"method": titles, **columns})
+    data = chart_data({"method": titles, **columns})
     a, b = label_of(first), label_of(second)
     n_worse = sum(row[3] < row[0] for row in rows)
     renamed = {name: name.replace("x", a, 1).replace("y", b, 1) for name in names}
@@ -405,7 +405,7 @@ def cost(run: Evaluation) -> Section | None:
     if not rows:
         return None
     names = ("method", "microseconds", "y", "passes")
-    data = frame_of({name: [row[k] for row in rows] for k, name in enumerate(names)})
+    data = chart_data({name: [row[k] for row in rows] for k, name in enumerate(names)})
     cheap = [title for title, time, _, passes in rows if time <= CHEAP and passes == ONE_PASS]
     best = f"{cheap[0]} (mean AUROC {mean_in_words(run, cheap[0])})" if cheap else "none"
     return Section(
@@ -460,7 +460,7 @@ def search(run: Evaluation) -> Section | None:
         for record in pair
     }
     rows = [(a.method, means[a.title], means[b.title]) for a, b in pairs][:N_ROWS]
-    data = frame_of({name: [row[k] for row in rows] for k, name in enumerate(PAIR)})
+    data = chart_data({name: [row[k] for row in rows] for k, name in enumerate(PAIR)})
     gains = [_gain(run, default.title, best.title) for default, best in pairs]
     same = run.unchanged_by_search()
     return Section(
@@ -531,7 +531,7 @@ def sensitivity(run: Evaluation) -> Section | None:
     order = sorted(ranges, key=lambda method: ranges[method][0] - ranges[method][1])[:N_ROWS]
     rows = [row for row in rows if row[0] in order]
     names = ("method", "auroc", "kind", "parameters")
-    data = frame_of({name: [row[k] for row in rows] for k, name in enumerate(names)})
+    data = chart_data({name: [row[k] for row in rows] for k, name in enumerate(names)})
     widest = order[0]
     low, high = ranges[widest]
     return Section(

@@ -6,17 +6,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import altair
 import numpy as np
 import polars
 
 from incognita.benchmarks.benchmark import SHIFTED
 from incognita.errors import count
 from incognita.metrics.catalog import get_metric
-from incognita.report.cells import BEST, best_of, half_interval, has_interval, metric_column
-from incognita.report.cells import number_cell as cell_of
-from incognita.report.charts import PALETTE, Chart, frame_of, group_color
+from incognita.report.cells import (
+    BEST,
+    best_of,
+    half_interval,
+    has_interval,
+    metric_column,
+    number_cell,
+)
+from incognita.report.charts import PALETTE, Chart, chart_data, group_color
 from incognita.report.detector_objects import object_sections
-from incognita.report.drawings import against
+from incognita.report.drawings import against, interval_data
 from incognita.report.numbers import run_footer
 from incognita.report.page import Cell, Page, PageColumn, PageTable, Section
 from incognita.results.analysis import BOTH_FAMILIES, RANKING, metric_correlations
@@ -234,7 +241,7 @@ def method_table(runs: Runs) -> PageTable:
 def _cell(result: Result | None, *, is_best: bool) -> Cell:
     if result is None:
         return Cell(note="It was not measured here; an open-set detector has no unknown score.")
-    return cell_of(result, is_best=is_best)
+    return number_cell(result, is_best=is_best)
 
 
 def _group_numbers(runs: Runs) -> Iterator[_Number]:
@@ -315,7 +322,7 @@ def near_far(runs: Runs) -> Section | None:
             )
     if len(points["method"]) < 2:
         return None
-    data = frame_of(points)
+    data = chart_data(points)
     above = int((data["y"] > data["x"]).sum())
     finding = (
         f"{above} of {data.height} methods separate boxes on {second} images better than on "
@@ -355,7 +362,7 @@ def families(runs: Runs) -> Section | None:
                 means.setdefault(key, []).append((mean.value, mean.n_methods))
     if len({family for family, _, _ in means}) < 2:
         return None
-    data = frame_of(
+    data = chart_data(
         {
             "family": [family for family, _, _ in means],
             "group": [group for _, group, _ in means],
@@ -402,8 +409,6 @@ def _best_family(data: polars.DataFrame) -> str:
 
 
 def _family_bars(data: polars.DataFrame, groups: Sequence[str]) -> Any:
-    import altair
-
     order = [_with_arrow(metric) for metric in BOTH_FAMILIES]
     shown = [group for group in groups if group in data["group"].to_list()]
     colors = altair.Scale(domain=shown, range=[group_color(g, tuple(shown)) for g in shown])
@@ -436,7 +441,7 @@ def recall_and_error(runs: Runs) -> Section | None:
                 columns[name].append(value)
     if len(set(columns["method"])) < _FEWEST:
         return None
-    data = frame_of(columns)
+    data = chart_data(columns)
     names = tuple(dict.fromkeys(data["images"].to_list()))
     finding = "The more unknown objects a method finds, the fewer are named as known"
     rho = _mean_correlation(data)
@@ -474,8 +479,6 @@ def _mean_correlation(data: polars.DataFrame) -> float:
 
 
 def _recall_error(data: polars.DataFrame, names: tuple[str, ...]) -> Any:
-    import altair
-
     colors = altair.Scale(
         domain=list(names), range=[group_color(name.split("/")[0], names) for name in names]
     )
@@ -498,7 +501,7 @@ def correlations(runs: Runs) -> Section | None:
     if np.isnan(found.values).all():
         return None
     titles = [_title(metric) for metric in found.metrics]
-    everything = frame_of(
+    everything = chart_data(
         {
             "first": [a for a in titles for _ in titles],
             "second": titles * len(titles),
@@ -539,8 +542,6 @@ def correlations(runs: Runs) -> Section | None:
 
 
 def _heat(data: polars.DataFrame, titles: list[str]) -> Any:
-    import altair
-
     color = altair.condition(
         "datum.correlation < 0", altair.value(PALETTE["rejected"]), altair.value(PALETTE["known"])
     )
@@ -568,7 +569,7 @@ def shifted(runs: Runs) -> Section | None:
     defined = [(name, r) for name, r in rows if r is not None and not math.isnan(r.value)]
     if not sets or len(defined) < 2:
         return None
-    data = _interval_frame(defined, "images")
+    data = interval_data(defined)
     return Section(
         question="What does a shift of the images cost?",
         sentence=(
@@ -578,7 +579,7 @@ def shifted(runs: Runs) -> Section | None:
         parts=(
             Chart(
                 title="AP50 of known classes on shifted images",
-                spec=interval_dots(data, "images", "mAP_k, %"),
+                spec=_interval_dots(data, "mAP_k, %"),
                 data=data,
                 description="AP50 of the known classes on each shifted set.",
                 definition=get_metric("map_known").meaning,
@@ -589,22 +590,9 @@ def shifted(runs: Runs) -> Section | None:
     )
 
 
-def _interval_frame(rows: Sequence[tuple[str, Result]], name: str) -> polars.DataFrame:
-    return frame_of(
-        {
-            name: [key for key, _ in rows],
-            "value": [100 * r.value for _, r in rows],
-            "low": [100 * (r.low if has_interval(r) else r.value) for _, r in rows],
-            "high": [100 * (r.high if has_interval(r) else r.value) for _, r in rows],
-        }
-    )
-
-
-def interval_dots(data: polars.DataFrame, name: str, title: str) -> Any:
-    """Return one dot with its interval per row, from top to bottom."""
-    import altair
-
-    rows = altair.Y(f"{name}:N", title=None, sort=data[name].to_list())
+def _interval_dots(data: polars.DataFrame, title: str) -> Any:
+    """Return one dot with its interval per set of images, from top to bottom."""
+    rows = altair.Y("images:N", title=None, sort=data["images"].to_list())
     base = altair.Chart(data).encode(y=rows)
     bars = base.mark_rule(color=PALETTE["muted"]).encode(
         x=altair.X("low:Q", title=title, scale=altair.Scale(zero=True)), x2="high:Q"
@@ -618,7 +606,7 @@ def cost(runs: Runs) -> Section | None:
     scored = [row for row in runs.rows if row.result.method != OWN_LABEL]
     rows = sorted(scored, key=lambda row: row.result.cost.microseconds_per_sample)
     costs = [row.result.cost for row in rows]
-    data = frame_of(
+    data = chart_data(
         {
             "method": [runs.name_of(row) for row in rows],
             "microseconds per box": [c.microseconds_per_sample for c in costs],
@@ -657,8 +645,6 @@ def cost(runs: Runs) -> Section | None:
 
 
 def _cost_dots(data: polars.DataFrame) -> Any:
-    import altair
-
     times = data["microseconds per box"]
     bounds = np.log10(times.to_numpy())
     low, high = math.floor(bounds.min()), math.ceil(bounds.max())
@@ -715,11 +701,9 @@ def thresholds(runs: Runs) -> Section:
 
 
 def _threshold_chart(names: Sequence[str], values: Sequence[float | None]) -> Chart:
-    import altair
-
     rows = [(name, v) for name, v in zip(names, values, strict=True) if v is not None]
     rows.sort(key=lambda row: -row[1])
-    data = frame_of({"class": [name for name, _ in rows], "t*": [v for _, v in rows]})
+    data = chart_data({"class": [name for name, _ in rows], "t*": [v for _, v in rows]})
     shown = data.head(40)
     spec = (
         altair.Chart(shown)

@@ -1,10 +1,11 @@
 """Sections of a detector's page that need its boxes and objects: one method of one run."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
+import altair
 import numpy as np
 import polars
 
@@ -12,7 +13,7 @@ from incognita.benchmarks.benchmark import KNOWN, MIXED, SHIFTED
 from incognita.errors import IncognitaError, count
 from incognita.evaluation.confusions import ConfusionReport, find_synsets, study_confusions
 from incognita.evaluation.gallery import CALLED_UNKNOWN, NAMED, DrawnBox
-from incognita.report.charts import PALETTE, Chart, frame_of, group_color
+from incognita.report.charts import PALETTE, Chart, chart_data, group_color
 from incognita.report.page import Gallery, Picture, Section
 from incognita.report.pictures import Images, PictureBudget, in_turn, thumbnail, window_around
 from incognita.results.evaluation import Evaluation
@@ -131,13 +132,6 @@ class ObjectSections:
             f"At t* = {star:.2f}, {100 * first['undetected']:.0f} % of {first['group']} unknown "
             f"objects are undetected and {100 * (first['misnamed'] or 0):.0f} % misnamed"
         )
-        long = curves.rename({"missed": "not found as unknown"}).unpivot(
-            ["undetected", "misnamed", "not found as unknown"],
-            index=["group", "confidence"],
-            variable_name="what",
-            value_name="share",
-        )
-        data = long.drop_nulls().with_columns(polars.col("share") * 100)
         return Section(
             question="What happens to unknown objects as the confidence threshold moves?",
             sentence=(
@@ -147,21 +141,7 @@ class ObjectSections:
                 f"{first['objects']} {first['group']} ones. To the left of it no box is scored, "
                 f"and only undetected objects are known."
             ),
-            parts=(
-                Chart(
-                    title=finding,
-                    spec=_curves(data, self.groups, star, (low, high)),
-                    data=data,
-                    description="Shares of unknown objects against the confidence threshold.",
-                    definition="Undetected: no box of this confidence overlaps the object by an "
-                    "IoU of 0.5. Misnamed: not found as unknown, and a box of a known class "
-                    "overlaps it. Not found as unknown (missed): both, and objects whose boxes "
-                    "belong to a neighbor.",
-                    convention="paper (FMIYC, appendix C); one threshold for all classes, the "
-                    "objects of all sets of a group together",
-                    is_wide=True,
-                ),
-            ),
+            parts=(_confidence_chart(finding, curves, self.groups, star, (low, high)),),
             anchor="confidence",
         )
 
@@ -192,16 +172,7 @@ class ObjectSections:
                 f"What no box overlaps, no method can find; of the rest, {self.whose} decides what "
                 f"is called unknown. The number of objects is in brackets.{_left_out(never)}"
             ),
-            parts=(
-                Chart(
-                    title=finding,
-                    spec=_outcome_bars(data, never),
-                    data=data,
-                    description="What becomes of the objects of each unknown class.",
-                    definition=_MEANING,
-                    convention="paper; crowd regions and difficult objects are left out",
-                ),
-            ),
+            parts=(_outcome_chart(finding, data, never, "unknown"),),
             anchor="unknown-classes",
         )
 
@@ -234,17 +205,7 @@ class ObjectSections:
                 f"Objects of known classes on the known test images: what {self.whose} calls "
                 f"unknown among them is a false alarm.{_left_out(lost)}"
             ),
-            parts=(
-                Chart(
-                    title=finding,
-                    spec=_outcome_bars(data, lost),
-                    data=data,
-                    description="What becomes of the objects of each known class.",
-                    definition=_MEANING + " Called unknown: not found, and a box called unknown "
-                    "overlaps it.",
-                    convention="paper; crowd regions and difficult objects are left out",
-                ),
-            ),
+            parts=(_outcome_chart(finding, data, lost, "known"),),
             anchor="known-classes",
         )
 
@@ -548,18 +509,43 @@ def _histogram(boxes: polars.DataFrame, groups: Sequence[str]) -> polars.DataFra
         rows["high"] += edges[1:].tolist()
         rows["share"] += (100 * counts / part.height).tolist()
         rows["boxes"] += counts.tolist()
-    return frame_of(rows)
+    return chart_data(rows)
+
+
+def _confidence_chart(
+    title: str,
+    curves: polars.DataFrame,
+    groups: tuple[str, ...],
+    star: float,
+    bounds: tuple[float, float],
+) -> Chart:
+    long = curves.rename({"missed": "not found as unknown"}).unpivot(
+        ["undetected", "misnamed", "not found as unknown"],
+        index=["group", "confidence"],
+        variable_name="what",
+        value_name="share",
+    )
+    data = long.drop_nulls().with_columns(polars.col("share") * 100)
+    return Chart(
+        title=title,
+        spec=_curves(data, groups, star, bounds),
+        data=data,
+        description="Shares of unknown objects against the confidence threshold.",
+        definition="Undetected: no box of this confidence overlaps the object by an IoU of 0.5. "
+        "Misnamed: not found as unknown, and a box of a known class overlaps it. Not found as "
+        "unknown (missed): both, and objects whose boxes belong to a neighbor.",
+        convention="paper (FMIYC, appendix C); one threshold for all classes, the objects of all "
+        "sets of a group together",
+        is_wide=True,
+    )
 
 
 def _curves(
     data: polars.DataFrame, groups: tuple[str, ...], star: float, bounds: tuple[float, float]
 ) -> Any:
-    import altair
-
     kinds = ["undetected", "misnamed", "not found as unknown"]
     inks = altair.Scale(domain=kinds, range=[PALETTE["muted"], PALETTE["rejected"], PALETTE["ink"]])
     dashes = altair.Scale(domain=kinds, range=[[1, 0], [6, 3], [2, 2]])
-    kind = partial(_field, "what:N", title=None)
     base = altair.Chart(data)
     lines = base.mark_line().encode(
         x=altair.X(
@@ -568,8 +554,8 @@ def _curves(
             axis=altair.Axis(values=np.linspace(*bounds, 3).tolist()),
         ),
         y=altair.Y("share:Q", title="unknown objects, %", scale=altair.Scale(domain=[0, 100])),
-        color=kind(altair.Color, scale=inks),
-        strokeDash=kind(altair.StrokeDash, scale=dashes),
+        color=altair.Color("what:N", title=None, scale=inks),
+        strokeDash=altair.StrokeDash("what:N", title=None, scale=dashes),
     )
     rule = base.mark_rule(color=PALETTE["muted"]).encode(x=altair.datum(star))
     facet = altair.Facet("group:N", title=None, sort=list(groups))
@@ -581,10 +567,6 @@ def _curves(
     return (lines + rule).properties(**size).facet(facet=facet, columns=n_columns)
 
 
-def _field(name: str, channel: Callable[..., Any], **more: Any) -> Any:
-    return channel(name, **more)
-
-
 def _left_out(order: polars.DataFrame) -> str:
     """Return how many classes are shown, where not all are."""
     if order.height <= N_CLASSES:
@@ -592,9 +574,21 @@ def _left_out(order: polars.DataFrame) -> str:
     return f" The {N_CLASSES} classes with the most objects, of {order.height}, are shown."
 
 
-def _outcome_bars(shares: polars.DataFrame, order: polars.DataFrame) -> Any:
-    import altair
+def _outcome_chart(
+    title: str, shares: polars.DataFrame, order: polars.DataFrame, role: str
+) -> Chart:
+    called = " Called unknown: not found, and a box called unknown overlaps it."
+    return Chart(
+        title=title,
+        spec=_outcome_bars(shares, order),
+        data=shares,
+        description=f"What becomes of the objects of each {role} class.",
+        definition=_MEANING + (called if role == "known" else ""),
+        convention="paper; crowd regions and difficult objects are left out",
+    )
 
+
+def _outcome_bars(shares: polars.DataFrame, order: polars.DataFrame) -> Any:
     largest = order.sort("objects", descending=True, maintain_order=True).head(N_CLASSES)
     shown = order.join(largest, on=["group", "object_class"], how="semi", maintain_order="left")
     data = shares.join(shown.select("group", "object_class"), on=["group", "object_class"])
@@ -633,8 +627,6 @@ def _outcome_bars(shares: polars.DataFrame, order: polars.DataFrame) -> Any:
 
 
 def _confusion_chart(pairs: polars.DataFrame, by: str, title: str) -> Chart:
-    import altair
-
     rows = pairs.group_by(by).agg(polars.col("objects").sum()).sort("objects", by, descending=True)
     columns = pairs.group_by("predicted").agg(polars.col("objects").sum())
     columns = columns.sort("objects", "predicted", descending=True)
@@ -673,7 +665,7 @@ def _confusion_chart(pairs: polars.DataFrame, by: str, title: str) -> Chart:
 
 def _similarity_chart(report: ConfusionReport) -> Chart:
     rows = report.confusions
-    data = frame_of(
+    data = chart_data(
         {
             "unknown class": [row.name for row in rows],
             "named as": [row.predicted for row in rows],
@@ -700,8 +692,6 @@ def _similarity_chart(report: ConfusionReport) -> Chart:
 
 
 def _similarity_points(data: polars.DataFrame) -> Any:
-    import altair
-
     sizes = altair.Size("objects:Q", title="objects", scale=altair.Scale(range=[15, 250]))
     return (
         altair.Chart(data)
@@ -715,8 +705,6 @@ def _similarity_points(data: polars.DataFrame) -> Any:
 
 
 def _histogram_bars(data: polars.DataFrame, groups: tuple[str, ...], tau: float | None) -> Any:
-    import altair
-
     colors = altair.Scale(
         domain=list(groups), range=[group_color(group, groups) for group in groups]
     )

@@ -7,7 +7,9 @@ import altair
 import numpy as np
 import polars
 
-from incognita.report.charts import HEIGHT, PALETTE, WIDTH, frame_of, group_color
+from incognita.report.cells import has_interval
+from incognita.report.charts import HEIGHT, PALETTE, WIDTH, chart_data, group_color
+from incognita.results.result import Result
 from incognita.shapes import Float64
 
 Drawing = altair.LayerChart | altair.FacetChart
@@ -78,7 +80,7 @@ def against(data: polars.DataFrame, x_title: str, y_title: str) -> Drawing:
     scale = altair.Scale(domain=[low, 100], nice=False)
     x, y = altair.X("x:Q", title=x_title, scale=scale), altair.Y("y:Q", title=y_title, scale=scale)
     bars = altair.Chart(data).mark_rule(strokeWidth=0.7)
-    ends = altair.Chart(frame_of({"x": [low, 100], "y": [low, 100]}))
+    ends = altair.Chart(chart_data({"x": [low, 100], "y": [low, 100]}))
     equal = ends.mark_line(strokeDash=DASHED, strokeWidth=1, color=PALETTE["muted"])
     return altair.layer(
         equal.encode(x=x, y=y),
@@ -86,6 +88,18 @@ def against(data: polars.DataFrame, x_title: str, y_title: str) -> Drawing:
         bars.encode(x=x, y=altair.Y("y_low:Q", scale=scale), y2="y_high:Q"),
         altair.Chart(data).mark_point().encode(x=x, y=y),
         name_labels(data, x, y, ((low, 100), (low, 100))),
+    )
+
+
+def interval_data(rows: Sequence[tuple[str, Result]]) -> polars.DataFrame:
+    """Return results in percent by set of images; without an interval, its ends are the value."""
+    return chart_data(
+        {
+            "images": [name for name, _ in rows],
+            "value": [100 * r.value for _, r in rows],
+            "low": [100 * (r.low if has_interval(r) else r.value) for _, r in rows],
+            "high": [100 * (r.high if has_interval(r) else r.value) for _, r in rows],
+        }
     )
 
 

@@ -137,7 +137,7 @@ def _is_defined(number: Number | None) -> bool:
     return number is not None and not math.isnan(number.value)
 
 
-def number_cell(metric: str, number: Number | None, *, is_best: bool = False) -> Cell:
+def board_cell(metric: str, number: Number | None, *, is_best: bool = False) -> Cell:
     """Return a number in percent with half of its interval, or why there is none."""
     if number is None:
         return Cell("-")
@@ -402,7 +402,7 @@ def _answer(benchmark: BenchmarkBoards) -> str:
     board = benchmark.boards[0]
     best, n_tied = board.rows[0], len(board.tied_with_first)
     column = NumberColumn(board.by[0], "", True)
-    cell = number_cell(column.metric, column.of(best))
+    cell = board_cell(column.metric, column.of(best))
     value = " ".join(f"{column.label} {cell.text} {cell.margin}".split())
     shown = f"{best.title} on {best.first.model} has the best value ({value})"
     if board.ranks[0] is None:
@@ -539,7 +539,7 @@ def _board_row(
     cells |= {name: Cell(text) for name, text in row.disclosure.items()}
     cells |= {key: _cost_cell(read(cost)) for key, (_, read) in _COST.items()}
     return cells | {
-        c.key: number_cell(c.metric, c.of(row), is_best=rank == 1 and k == 0)
+        c.key: board_cell(c.metric, c.of(row), is_best=rank == 1 and k == 0)
         for k, c in enumerate(numbers)
     }
 
@@ -649,18 +649,18 @@ def _places_table(places: Sequence[Place], other: str) -> PageTable:
         PageColumn(key="verified", label="verified", is_number=False),
     )
     rows = []
-    for benchmark, board, row, rank in places:
+    for place in places:
+        benchmark, row = place.benchmark, place.row
         is_model = other == "model"
         name = row.first.model if is_model else row.title
         page = file_slug(model_key(row.first) if is_model else row.first.result.method)
-        link = Place(benchmark, board, row, rank).link
         rows.append(
             {
                 other: Cell(name, href=f"../{other}s/{page}.html"),
-                "benchmark": Cell(f"{benchmark.name} v{benchmark.version}", href=link),
-                "rank": _rank_cell(rank, 0),
-                "rows": _counted(len(board.rows)),
-                "auroc": number_cell("auroc", row.mean_auroc),
+                "benchmark": Cell(f"{benchmark.name} v{benchmark.version}", href=place.link),
+                "rank": _rank_cell(place.rank, 0),
+                "rows": _counted(len(place.board.rows)),
+                "auroc": board_cell("auroc", row.mean_auroc),
                 "verified": Cell("verified" if row.is_verified else "no"),
             }
         )

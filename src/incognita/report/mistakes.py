@@ -14,7 +14,7 @@ from incognita.errors import IncognitaError, MissingDataError
 from incognita.evaluation.confusions import ConfusionReport, find_synsets, study_confusions
 from incognita.metrics.measure import Share, share_of
 from incognita.report.cells import share_cell
-from incognita.report.charts import PALETTE, Chart, frame_of
+from incognita.report.charts import PALETTE, Chart, chart_data
 from incognita.report.drawings import Drawing, group_colors, heat_map
 from incognita.report.numbers import n_of, with_margin
 from incognita.report.page import Cell, Gallery, PageColumn, PageTable, Picture, Section
@@ -121,7 +121,7 @@ def _taken_for(rows: Sequence[UnknownClass]) -> Chart:
         for name in columns
     ]
     keys = ("unknown", "known", "share")
-    data = frame_of({key: [cell[k] for cell in cells] for k, key in enumerate(keys)})
+    data = chart_data({key: [cell[k] for cell in cells] for k, key in enumerate(keys)})
     left = n_of(len(shown), len(rows))
     return Chart(
         title=f"What each unknown class is taken for, in percent of its images{left}",
@@ -232,7 +232,7 @@ def close_in_meaning(run: Evaluation) -> Section | None:
     groups = {scored.name: scored.group for scored in run.sets}
     order = list(groups)
     rows = sorted(_class_means(report), key=lambda row: order.index(row.set))
-    data = frame_of(
+    data = chart_data(
         {
             "group": [groups[row.set] for row in rows],
             "class": [f"{row.name} ({row.set})" for row in rows],
@@ -344,7 +344,7 @@ def _graph_chart(report: ConfusionReport) -> Iterator[Chart]:
         return
     left = list(dict.fromkeys(f"{edge.name} ({edge.set})" for edge in edges))
     right = list(dict.fromkeys(edge.predicted for edge in edges))
-    data = frame_of(
+    data = chart_data(
         {
             "unknown": [f"{edge.name} ({edge.set})" for edge in edges],
             "known": [edge.predicted for edge in edges],
@@ -386,7 +386,7 @@ def _bipartite(
     )
     nodes = [
         altair.Chart(
-            frame_of({"name": names, "x": [at] * len(names), "y": [places[n] for n in names]})
+            chart_data({"name": names, "x": [at] * len(names), "y": [places[n] for n in names]})
         )
         for names, at in ((left, 0.0), (right, 1.0))
     ]

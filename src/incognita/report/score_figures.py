@@ -11,7 +11,7 @@ from incognita.benchmarks.benchmark import KNOWN, SHIFTED
 from incognita.metrics.measure import Interval, MetricValue, interval_of, mean_of_values, share_of
 from incognita.metrics.ranking import roc_points
 from incognita.metrics.selective import risk_coverage
-from incognita.report.charts import MAX_POINTS, PALETTE, Chart, frame_of, thinned
+from incognita.report.charts import MAX_POINTS, PALETTE, Chart, chart_data, thinned
 from incognita.report.drawings import DASHED, dumbbells, group_colors
 from incognita.report.numbers import joined, n_of, with_margin
 from incognita.report.page import Section
@@ -112,7 +112,7 @@ def histogram(run: Evaluation, title: str, n_bins: int = N_BINS) -> polars.DataF
     for group, scores in by_group.items():
         counts, _ = np.histogram(np.clip(scores, edges[0], edges[-1]), edges)
         share = 100 * counts / max(len(scores), 1)
-        frame = frame_of({"low": edges[:-1], "high": edges[1:], "share": share})
+        frame = chart_data({"low": edges[:-1], "high": edges[1:], "share": share})
         parts.append(frame.select(polars.lit(group).alias("group"), polars.all()))
     return polars.concat(parts)
 
@@ -172,7 +172,7 @@ def roc_and_pr(run: Evaluation, title: str) -> polars.DataFrame:
         nothing = np.full_like(recall, np.nan)  # where no image is flagged
         precision = np.divide(recall * n_unknown, flagged, out=nothing, where=flagged > 0)
         columns = {"recall": recall, "false_alarms": false_alarms, "precision": precision}
-        curve = frame_of({name: 100 * values for name, values in columns.items()})
+        curve = chart_data({name: 100 * values for name, values in columns.items()})
         chance = 100 * n_unknown / (n_unknown + n_known)
         curve = curve.fill_nan(None).with_columns(
             group=polars.lit(label_of(group)), chance=polars.lit(chance)
@@ -211,7 +211,7 @@ def _roc(data: polars.DataFrame, groups: Sequence[str], title: str) -> Chart:
     scale = altair.Scale(domain=[0, 100])
     x = altair.X("false_alarms:Q", title="known images flagged, %", scale=scale)
     y = altair.Y("recall:Q", title="unknown images flagged, %", scale=scale)
-    ends = altair.Chart(frame_of({"false_alarms": [0, 100], "recall": [0, 100]}))
+    ends = altair.Chart(chart_data({"false_alarms": [0, 100], "recall": [0, 100]}))
     dashed = ends.mark_line(strokeDash=DASHED, strokeWidth=1, color=PALETTE["muted"])
     lines = altair.Chart(data).mark_line()
     lines = lines.encode(x=x, y=y, color=group_colors(groups), order="recall:Q")
@@ -259,7 +259,7 @@ def shift(run: Evaluation) -> Section | None:
     before, after = (with_margin(float(v[0]), *bounds_of(v)) for v in means[best])
     few = list(means)[:N_ROWS]
     values = [[100 * float(means[title][k][0]) for title in few] for k in (0, 1)]
-    data = frame_of({"method": few, "first": values[0], "second": values[1]})
+    data = chart_data({"method": few, "first": values[0], "second": values[1]})
     spec = dumbbells(data, "method", "mean AUROC, %", ("standard", "full spectrum"))
     return Section(
         question="Does shift look like novelty?",
@@ -335,7 +335,7 @@ def _risk_curves(
     parts = []
     for title, scores in ordered.items():
         curve = risk_coverage(scores, is_wrong)
-        frame = frame_of({"coverage": 100 * curve.coverage, "risk": 100 * curve.risk})
+        frame = chart_data({"coverage": 100 * curve.coverage, "risk": 100 * curve.risk})
         # below a twentieth a few images decide
         frame = thinned(frame.filter(polars.col("coverage") >= 5), MAX_POINTS // 2)
         parts.append(frame.with_columns(method=polars.lit(title)))

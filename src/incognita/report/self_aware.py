@@ -1,10 +1,11 @@
 """The page of a self-aware detector: DAQ, what it is made of, and why it is as good as it is."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import altair
 import polars
 
 from incognita._version import __version__
@@ -12,9 +13,9 @@ from incognita.errors import IncognitaError, UnknownNameError, count
 from incognita.evaluation.gallery import PAIRS
 from incognita.files import load_json
 from incognita.metrics.catalog import get_metric
-from incognita.report.cells import half_interval, has_interval, shown
-from incognita.report.cells import number_cell as cell_of
-from incognita.report.charts import PALETTE, Chart, frame_of, group_color
+from incognita.report.cells import half_interval, has_interval, number_cell, shown
+from incognita.report.charts import PALETTE, Chart, chart_data, group_color
+from incognita.report.drawings import interval_data
 from incognita.report.page import Cell, Gallery, Page, PageColumn, PageTable, Picture, Section
 from incognita.report.pictures import PictureBudget
 from incognita.results.export import Report
@@ -158,10 +159,10 @@ def _table(reports: Sequence[SelfAwareReport]) -> PageTable | None:
             row = {
                 "metric": Cell(f"{info.title} {info.direction.arrow}", note=info.meaning),
                 "images": Cell(str(result.split)),
-                "after": cell_of(result),
+                "after": number_cell(result),
             }
             if (before := earlier.get((result.split, result.metric))) is not None:
-                row[_BEFORE] = cell_of(before)
+                row[_BEFORE] = number_cell(before)
             if len(reports) > 1:
                 row["model"] = Cell(str(report.inputs.get("model", "?")))
             rows.append(row)
@@ -202,24 +203,14 @@ def _sections(
             anchor="study",
         )
     else:
-        for build in (ablation, uncertainty, ranking, reliability):
-            yield from _of_table(build, study)
+        parts = (ablation(study), uncertainty(study), ranking(study), reliability(study))
+        yield from filter(None, parts)
     if isinstance(report, SelfAwareReport):
         yield from filter(None, (error_parts(report), severity(report), unknown_sets(report)))
     if study is not None:
-        for build in (sensitivity, thresholds, calibrators):
-            yield from _of_table(build, study)
+        yield from filter(None, (sensitivity(study), thresholds(study), calibrators(study)))
     if isinstance(report, SelfAwareReport):
         yield pictures(report)
-
-
-def _of_table(
-    build: Callable[[SelfAwareStudy], Section | None], study: SelfAwareStudy
-) -> Iterator[Section]:
-    """Yield a section, unless the study lacks its table."""
-    section = build(study)
-    if section is not None:
-        yield section
 
 
 def _rows(study: SelfAwareStudy, name: str) -> _Rows:
@@ -235,24 +226,16 @@ def _percents(rows: _Rows, name: str) -> list[float | None]:
 
 def ablation(study: SelfAwareStudy) -> Section | None:
     """Show DAQ while the choices are made one after the other (table 7)."""
-    import altair
-
     rows = [row for row in _rows(study, "ablation") if row.get("daq") is not None]
     if len(rows) < 2:
         return None
     names = _steps(rows)
     keys = ("daq", "ba", "idq", "idq_t")
     chosen = {key: [str(row.get(key, "")) for row in rows] for key in _STEPS}
-    data = frame_of({"step": names, **chosen, **{key: _percents(rows, key) for key in keys}})
+    data = chart_data({"step": names, **chosen, **{key: _percents(rows, key) for key in keys}})
     gains = data["daq"].diff().to_list()[1:]
     most = max(range(len(gains)), key=lambda k: gains[k])
     finding = f"DAQ rises from {data['daq'][0]:.1f} to {data['daq'][-1]:.1f} %"
-    base = altair.Chart(data).encode(
-        y=altair.Y("step:N", title=None, sort=names, axis=altair.Axis(labelLimit=220)),
-        x=altair.X("daq:Q", title="DAQ, %", scale=altair.Scale(domainMin=0)),
-    )
-    words = base.mark_text(align="left", dx=4).encode(text=altair.Text("daq:Q", format=".1f"))
-    spec = (base.mark_bar() + words).properties(width=220, height=26 * data.height)
     return Section(
         question="Which choice makes the difference?",
         sentence=(
@@ -262,7 +245,7 @@ def ablation(study: SelfAwareStudy) -> Section | None:
         parts=(
             Chart(
                 title=finding,
-                spec=spec,
+                spec=_step_bars(data),
                 data=data,
                 description="DAQ after each choice.",
                 definition="DAQ: harmonic mean of BA, IDQ and IDQ on shifted images. The detector "
@@ -284,6 +267,17 @@ def _steps(rows: _Rows) -> list[str]:
     return names
 
 
+def _step_bars(data: polars.DataFrame) -> Any:
+    base = altair.Chart(data).encode(
+        y=altair.Y(
+            "step:N", title=None, sort=data["step"].to_list(), axis=altair.Axis(labelLimit=220)
+        ),
+        x=altair.X("daq:Q", title="DAQ, %", scale=altair.Scale(domainMin=0)),
+    )
+    words = base.mark_text(align="left", dx=4).encode(text=altair.Text("daq:Q", format=".1f"))
+    return (base.mark_bar() + words).properties(width=220, height=26 * data.height)
+
+
 def uncertainty(study: SelfAwareStudy) -> Section | None:
     """Show how the uncertainty of images spreads, with AP of each bin (figures 2 and A.11)."""
     rows = [row for row in _rows(study, "uncertainty_histogram") if row["images"] != _POOLED]
@@ -291,7 +285,7 @@ def uncertainty(study: SelfAwareStudy) -> Section | None:
         return None
     sets = list(dict.fromkeys(row["images"] for row in rows))
     totals = {name: sum(row["n_images"] for row in rows if row["images"] == name) for name in sets}
-    data = frame_of(
+    data = chart_data(
         {
             "images": [row["images"] for row in rows],
             "low": [row["low"] for row in rows],
@@ -337,8 +331,6 @@ def _mean_bin(data: polars.DataFrame) -> float:
 
 
 def _uncertainty_bars(data: polars.DataFrame, sets: Sequence[str]) -> Any:
-    import altair
-
     unknown = tuple(name.split("/")[1] for name in sets if name.startswith("unknown/"))
     inks = [
         group_color(part or kind, unknown) if kind == "unknown" else PALETTE[kind]
@@ -376,7 +368,7 @@ def ranking(study: SelfAwareStudy) -> Section | None:
         for name in names
         if row.get(name) is not None
     ]
-    data = frame_of(
+    data = chart_data(
         {
             "uncertainty": [a for a, _, _ in cells],
             "aggregation": [b for _, b, _ in cells],
@@ -404,8 +396,6 @@ def ranking(study: SelfAwareStudy) -> Section | None:
 
 
 def _number_map(data: polars.DataFrame, x: str, y: str, value: str, columns: Sequence[str]) -> Any:
-    import altair
-
     base = altair.Chart(data).encode(
         x=altair.X(f"{x}:N", title=x, sort=list(columns), axis=altair.Axis(labelAngle=0)),
         y=altair.Y(f"{y}:N", title=None, sort=data[y].unique(maintain_order=True).to_list()),
@@ -470,12 +460,10 @@ def _used_calibrator(study: SelfAwareStudy) -> str:
 
 def _reliability_frame(rows: _Rows) -> polars.DataFrame:
     names = ("images", "calibrator", "low", "high", "confidence", "quality", "n_detections")
-    return frame_of({name: [row.get(name) for row in rows] for name in names})
+    return chart_data({name: [row.get(name) for row in rows] for name in names})
 
 
 def _reliability_bars(data: polars.DataFrame, kinds: Sequence[str]) -> Any:
-    import altair
-
     titles = {"none": "before"} | {kind: f"after ({kind})" for kind in kinds if kind != "none"}
     shown = data.with_columns(panel=polars.col("calibrator").replace(titles))
     base = altair.Chart(shown)
@@ -508,7 +496,7 @@ def error_parts(report: SelfAwareReport) -> Section | None:
     if not rows:
         return None
     keys = ("detector", "images", "part", "value")
-    data = frame_of(dict(zip(keys, map(list, zip(*rows, strict=True)), strict=True)))
+    data = chart_data(dict(zip(keys, map(list, zip(*rows, strict=True)), strict=True)))
     ours = data.filter(polars.col("detector") == "self-aware").sort("value", descending=True)
     worst = ours.row(0, named=True)
     words = {get_metric(name).title: text for name, text in _WORDS.items()}
@@ -531,8 +519,6 @@ def error_parts(report: SelfAwareReport) -> Section | None:
 
 
 def _part_bars(data: polars.DataFrame) -> Any:
-    import altair
-
     moments = data["detector"].unique(maintain_order=True).to_list()
     ink = {"before": PALETTE["shifted"], "self-aware": PALETTE["accepted"]}
     colors = altair.Scale(domain=moments, range=[ink[moment] for moment in moments])
@@ -600,16 +586,7 @@ def unknown_sets(report: SelfAwareReport) -> Section | None:
 def _dots_chart(
     title: str, rows: Sequence[tuple[str, Result]], axis: str, metric: str, *, least: float = 0.0
 ) -> Chart:
-    import altair
-
-    data = frame_of(
-        {
-            "images": [name for name, _ in rows],
-            "value": [100 * r.value for _, r in rows],
-            "low": [100 * (r.low if has_interval(r) else r.value) for _, r in rows],
-            "high": [100 * (r.high if has_interval(r) else r.value) for _, r in rows],
-        }
-    )
+    data = interval_data(rows)
     lowest = min(least, *data["low"].to_list())
     scale = altair.Scale(domain=[lowest, 100])
     base = altair.Chart(data).encode(
@@ -687,15 +664,13 @@ def _long(rows: _Rows, key: str, names: Mapping[str, str]) -> polars.DataFrame |
     ]
     if not found:
         return None
-    return frame_of({key: [a for a, _, _ in found], "what": [b for _, b, _ in found],
+    return chart_data({key: [a for a, _, _ in found], "what": [b for _, b, _ in found],
                      "value": [c for _, _, c in found]})  # fmt: skip
 
 
 def _line_chart(
     title: str, data: polars.DataFrame, key: str, axis: str, order: Sequence[str], *, rule: float
 ) -> Chart:
-    import altair
-
     inks = [PALETTE[name] for name in ("ink", "near", "far", "farther")][: len(order)]
     colors = altair.Scale(domain=list(order), range=inks)
     base = altair.Chart(data)
@@ -718,34 +693,12 @@ def _line_chart(
 
 def thresholds(study: SelfAwareStudy) -> Section | None:
     """Compare the fitted confidence threshold of each class with that of the test images."""
-    import altair
-
     rows = [row for row in _rows(study, "thresholds") if row.get("fitted") is not None]
     if not rows:
         return None
-    data = frame_of({name: [row.get(name) for row in rows] for name in rows[0]})
+    data = chart_data({name: [row.get(name) for row in rows] for name in rows[0]})
     gap = (polars.col("fitted") - polars.col("oracle")).abs()
     ordered = data.with_columns(gap=gap).sort("gap", descending=True, nulls_last=True)
-    shown_rows = ordered.head(N_CLASSES).drop("gap")
-    long = shown_rows.unpivot(["fitted", "oracle"], index="class", variable_name="chosen on")
-    names = {"fitted": "validation images", "oracle": "test images"}
-    long = long.with_columns(polars.col("chosen on").replace(names)).drop_nulls("value")
-    colors = altair.Scale(domain=list(names.values()), range=[PALETTE["ink"], PALETTE["near"]])
-    base = altair.Chart(long).encode(
-        y=altair.Y("class:N", title=None, sort=shown_rows["class"].to_list())
-    )
-    lines = (
-        altair.Chart(shown_rows)
-        .mark_rule()
-        .encode(
-            y=altair.Y("class:N", sort=shown_rows["class"].to_list()), x="fitted:Q", x2="oracle:Q"
-        )
-    )
-    dots = base.mark_point(opacity=1).encode(
-        x=altair.X("value:Q", title="confidence threshold v", scale=altair.Scale(domain=[0, 1])),
-        color=altair.Color("chosen on:N", title=None, scale=colors),
-        shape=altair.Shape("chosen on:N", title=None, scale={"domain": list(names.values())}),
-    )
     worst = ordered.row(0, named=True)
     title = f"The threshold of {worst['class']} moves most"
     if worst["oracle"] is not None:
@@ -757,7 +710,7 @@ def thresholds(study: SelfAwareStudy) -> Section | None:
         parts=(
             Chart(
                 title=title,
-                spec=(lines + dots).properties(width=300, height=18 * shown_rows.height),
+                spec=_threshold_dots(ordered.head(N_CLASSES).drop("gap")),
                 data=data,
                 description="Confidence thresholds of each class, fitted and on the test images.",
                 definition="v: the confidence with the smallest LRP of a class.",
@@ -768,14 +721,30 @@ def thresholds(study: SelfAwareStudy) -> Section | None:
     )
 
 
+def _threshold_dots(rows: polars.DataFrame) -> Any:
+    """Draw both thresholds of each class, joined by a line."""
+    long = rows.unpivot(["fitted", "oracle"], index="class", variable_name="chosen on")
+    names = {"fitted": "validation images", "oracle": "test images"}
+    long = long.with_columns(polars.col("chosen on").replace(names)).drop_nulls("value")
+    colors = altair.Scale(domain=list(names.values()), range=[PALETTE["ink"], PALETTE["near"]])
+    order = rows["class"].to_list()
+    base = altair.Chart(long).encode(y=altair.Y("class:N", title=None, sort=order))
+    lines = altair.Chart(rows).mark_rule()
+    lines = lines.encode(y=altair.Y("class:N", sort=order), x="fitted:Q", x2="oracle:Q")
+    dots = base.mark_point(opacity=1).encode(
+        x=altair.X("value:Q", title="confidence threshold v", scale=altair.Scale(domain=[0, 1])),
+        color=altair.Color("chosen on:N", title=None, scale=colors),
+        shape=altair.Shape("chosen on:N", title=None, scale={"domain": list(names.values())}),
+    )
+    return (lines + dots).properties(width=300, height=18 * rows.height)
+
+
 def calibrators(study: SelfAwareStudy) -> Section | None:
     """Compare LaECE of the calibrators (table 5)."""
-    import altair
-
     rows = [row for row in _rows(study, "calibrators") if row.get("laece") is not None]
     if not rows:
         return None
-    data = frame_of(
+    data = chart_data(
         {
             "images": [row["images"] for row in rows],
             "calibrator": [row["calibrator"] for row in rows],
@@ -784,21 +753,6 @@ def calibrators(study: SelfAwareStudy) -> Section | None:
         }
     )
     known = data.filter(polars.col("images") == "known").sort("laece")
-    names = known["calibrator"].to_list()
-    colors = altair.Scale(
-        domain=["validation", "known"], range=[PALETTE["shifted"], PALETTE["known"]]
-    )
-    spec = (
-        altair.Chart(data)
-        .mark_bar()
-        .encode(
-            x=altair.X("laece:Q", title="LaECE, %"),
-            y=altair.Y("calibrator:N", title=None, sort=names),
-            yOffset=altair.YOffset("images:N", sort=["validation", "known"]),
-            color=altair.Color("images:N", title=None, scale=colors),
-        )
-        .properties(width=300, height=34 * len(names))
-    )
     best = known.row(0, named=True) if len(known) else data.row(0, named=True)
     return Section(
         question="Which calibrator is best?",
@@ -808,7 +762,7 @@ def calibrators(study: SelfAwareStudy) -> Section | None:
             Chart(
                 title=f"{best['calibrator'].capitalize()} has the lowest LaECE on known images: "
                 f"{best['laece']:.1f} %",
-                spec=spec,
+                spec=_calibrator_bars(data, known["calibrator"].to_list()),
                 data=data,
                 description="LaECE of each calibrator on validation and known test images.",
                 definition=f"LaECE: {get_metric('laece').meaning}; no image is rejected.",
@@ -816,6 +770,22 @@ def calibrators(study: SelfAwareStudy) -> Section | None:
             ),
         ),
         anchor="calibrators",
+    )
+
+
+def _calibrator_bars(data: polars.DataFrame, order: Sequence[str]) -> Any:
+    sets = ["validation", "known"]
+    colors = altair.Scale(domain=sets, range=[PALETTE["shifted"], PALETTE["known"]])
+    return (
+        altair.Chart(data)
+        .mark_bar()
+        .encode(
+            x=altair.X("laece:Q", title="LaECE, %"),
+            y=altair.Y("calibrator:N", title=None, sort=list(order)),
+            yOffset=altair.YOffset("images:N", sort=sets),
+            color=altair.Color("images:N", title=None, scale=colors),
+        )
+        .properties(width=300, height=34 * len(order))
     )
 
 

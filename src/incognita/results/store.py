@@ -4,12 +4,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from incognita.errors import InvalidDataError
-from incognita.files import load_json, replacing, reporting_full_disk
+from incognita.files import file_hash, load_json, replacing, reporting_full_disk
 from incognita.results.method_result import MethodResult, identity_hash
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class ResultStore:
         try:
             record = load_json(path)
             # a damaged table ends the whole process inside polars, so its content is checked first
-            if not isinstance(record, dict) or record.get(_SCORES_HASH) != scores_hash(scores):
+            if not isinstance(record, dict) or record.get(_SCORES_HASH) != file_hash(scores):
                 return None
             result = MethodResult.from_json(record)
             # eight digits of a hash may collide
@@ -67,7 +66,7 @@ class ResultStore:
             path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path.with_suffix(".parquet")) as unfinished:
             scores.write_parquet(unfinished)
-        record = result.as_json() | {_SCORES_HASH: scores_hash(path.with_suffix(".parquet"))}
+        record = result.as_json() | {_SCORES_HASH: file_hash(path.with_suffix(".parquet"))}
         with replacing(path) as unfinished:
             unfinished.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
         return path
@@ -76,12 +75,6 @@ class ResultStore:
 def stated_hash(record: Any) -> str | None:
     """Return the hash of the scores that the JSON of a result states."""
     return record.get(_SCORES_HASH) if isinstance(record, dict) else None
-
-
-def scores_hash(path: Path) -> str:
-    """Return the sha256 of a file of scores."""
-    with path.open("rb") as stream:
-        return file_digest(stream, "sha256").hexdigest()
 
 
 def load_scores(path: Path) -> "polars.DataFrame":

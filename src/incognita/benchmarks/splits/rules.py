@@ -17,7 +17,6 @@ far = 0.6                     # else, at least this: far; all others are farther
 """
 
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -25,6 +24,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from incognita.errors import InvalidDataError, unknown_name
+from incognita.files import file_hash
 from incognita.formats.toml_files import check_table, load_toml
 
 Split = Literal["near", "far", "farther"]
@@ -238,7 +238,7 @@ def load_rules(name_or_path: str | PathLike[str]) -> FoundRules:
         raise unknown_name("rules file", name, list_rules())
     path = Path(name) if name.endswith(".toml") else SHIPPED / f"{name}.toml"
     rules = parse_rules(load_toml(path, "rules file"), source=path.name)
-    return FoundRules(rules, path.name, _hash_of(path))
+    return FoundRules(rules, path.name, file_hash(path))
 
 
 def parse_rules(content: Mapping[str, Any], *, source: str) -> SplitRules:
@@ -286,7 +286,7 @@ def load_ids(path: str | PathLike[str], names: Sequence[str]) -> FoundIds:
                 f"begin it with the line [{name}]."
             )
         lists[name] = check_table(IdLists, table, f"{path.name}, table {name}")
-    return FoundIds(lists, path.name, _hash_of(path))
+    return FoundIds(lists, path.name, file_hash(path))
 
 
 def with_ids(rules: SplitRules, lists: IdLists) -> SplitRules:
@@ -295,7 +295,3 @@ def with_ids(rules: SplitRules, lists: IdLists) -> SplitRules:
     joined = {name: own + added[name] for name, own in rules.by_name().items()}
     candidates = CandidateIds(**{split: joined.pop(f"candidates.{split}") for split in SPLITS})
     return rules.model_copy(update=joined | {"candidates": candidates})
-
-
-def _hash_of(path: Path) -> str:
-    return sha256(path.read_bytes()).hexdigest()

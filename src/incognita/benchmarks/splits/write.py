@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from incognita.benchmarks.splits.assign import ListCheck, Splits
 from incognita.benchmarks.splits.rules import SPLITS, Split
 from incognita.containers.classes import plain
 from incognita.errors import InvalidDataError, MissingDataError, count
-from incognita.files import load_json, replacing_text
+from incognita.files import file_hash, load_json, replacing_text
 from incognita.formats.coco_records import save_annotations
 from incognita.formats.toml_files import toml_key, toml_value
 
@@ -34,16 +34,14 @@ class InputFile(NamedTuple):
     @classmethod
     def at(cls, part: str, path: Path) -> "InputFile":
         """Hash a file."""
-        with path.open("rb") as stream:
-            return cls(part, path.name, file_digest(stream, "sha256").hexdigest())
+        return cls(part, path.name, file_hash(path))
 
 
 def hash_files(folder: Path, names: Iterable[str]) -> str:
     """Hash several files of a folder, with their names."""
     digest = sha256()
     for name in names:
-        content = sha256((folder / name).read_bytes()).hexdigest()
-        digest.update(f"{name} {content}\n".encode())
+        digest.update(f"{name} {file_hash(folder / name)}\n".encode())
     return digest.hexdigest()
 
 
