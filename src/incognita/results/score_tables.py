@@ -180,8 +180,10 @@ def sets_and_scores(frame: polars.DataFrame) -> tuple[tuple[ScoredSet, ...], Sco
 _TEXT = (polars.Categorical, polars.String)
 _INTEGER = (polars.Int32, polars.Int64)
 _NUMBER = (polars.Float32, polars.Float64)
-_OF_BOTH = dict.fromkeys(("set", "group", "image_id"), _TEXT) | {"unknown_score": _NUMBER}
-_OF_BOXES = dict.fromkeys(("x1", "y1", "x2", "y2", "confidence"), _NUMBER)
+_OF_BOTH: dict[str, Any] = dict.fromkeys(("set", "group", "image_id"), _TEXT) | {
+    "unknown_score": _NUMBER
+}
+_OF_BOXES: dict[str, Any] = dict.fromkeys(("x1", "y1", "x2", "y2", "confidence"), _NUMBER)
 
 
 def _check_columns(
@@ -200,7 +202,7 @@ def _check_columns(
 
 def check_box_frame(frame: polars.DataFrame, classes: Sequence[str]) -> None:
     """Raise unless a table may be one of `box_frame`, with these known classes."""
-    called = {"predicted": _TEXT, "is_called_unknown": (polars.Boolean,)}
+    called: dict[str, Any] = {"predicted": _TEXT, "is_called_unknown": (polars.Boolean,)}
     _check_columns(frame, _OF_BOTH | _OF_BOXES | called, may_be_empty="predicted")
     others = set(frame["predicted"].cast(polars.String).unique()) - {None, *map(str, classes)}
     if others:
@@ -209,7 +211,7 @@ def check_box_frame(frame: polars.DataFrame, classes: Sequence[str]) -> None:
 
 def _check_image_frame(frame: polars.DataFrame) -> None:
     """Raise unless a table may be one of `image_frame`."""
-    classes = {"label": _INTEGER, "predicted": _INTEGER}
+    classes: dict[str, Any] = {"label": _INTEGER, "predicted": _INTEGER}
     _check_columns(frame, _OF_BOTH | classes, may_be_empty="label")
     for name in ("predicted", "label"):
         low, high = frame[name].min(), frame[name].max()
