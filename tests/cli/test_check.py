@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from incognita.cli.app import app
+from incognita.errors import InvalidDataError
 from incognita.methods.contract import CONTRACT
 
 SOUND = """
@@ -101,3 +102,17 @@ def test_quiet_writes_nothing_but_the_result(check):
     assert quiet.stderr == ""
     assert loud.stderr.strip().endswith("s  checking energy")
     assert quiet.stdout == loud.stdout
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_method_that_exits_has_failed(check, code):
+    asked = SOUND.replace('print("scoring")', f"raise SystemExit({code})")
+    done = check(asked, "mine.py")
+    assert done.exit_code == 1, done.output
+    assert f"SystemExit: {code}. In mine.py" in done.stdout
+
+
+def test_a_file_that_exits_gets_one_sentence(check):
+    done = check("raise SystemExit(0)", "mine.py")
+    assert isinstance(done.exception, InvalidDataError)
+    assert "could not be imported: SystemExit: 0" in str(done.exception)

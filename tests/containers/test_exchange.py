@@ -119,6 +119,8 @@ def test_numbers_are_positions_where_there_are_no_names():
             InvalidDataError,
             "one name for class_id 0",
         ),
+        (None, ["car"], InvalidDataError, "got NoneType for image 0"),
+        ([one_image([]), None], ["car"], InvalidDataError, "got NoneType for image 1"),
     ],
 )
 def test_what_supervision_may_leave_out_is_refused(image, classes, error, words):

@@ -23,7 +23,7 @@ def from_supervision(
     image_ids: Sequence[Any] | np.ndarray | None = None,
 ) -> Detections:
     """Convert detections of supervision; see `Detections.from_supervision`."""
-    given = [images] if hasattr(images, "xyxy") else list(images)
+    given = _images_of(images)
     names = [_names_of(image) for image in given]
     known = _classes(classes) or _classes_of_ids(given, names)
     ids = [
@@ -38,6 +38,18 @@ def from_supervision(
         _joined(ids).astype(np.int32),
         known,
     )
+
+
+def _images_of(given: Any) -> list[Any]:
+    """Return what was given for each image; raise unless all are like supervision's detections."""
+    images = [given] if hasattr(given, "xyxy") or not isinstance(given, Iterable) else list(given)
+    for k, image in enumerate(images):
+        if not hasattr(image, "xyxy"):
+            raise InvalidDataError(
+                f"Expected supervision.Detections for each image, got {type(image).__name__} for "
+                f"image {k}. Pass supervision.Detections.empty() for an image without boxes."
+            )
+    return images
 
 
 def to_supervision(detections: Detections) -> list[Any]:

@@ -539,7 +539,7 @@ def _outcomes(method: Method) -> Iterator[Outcome]:
     except _NoToyColumnsError as error:
         yield from (Outcome(name, "not checked", str(error)) for name in (_FIRST, *CONTRACT))
         return
-    except Exception as error:  # a user's class may fail in any way
+    except (Exception, SystemExit) as error:  # a user's class may fail in any way
         yield Outcome(_FIRST, "fail", _raised(error))
         why = "It cannot be fitted, or does not score."
         yield from (Outcome(name, "not checked", why) for name in CONTRACT)
@@ -553,7 +553,7 @@ def outcome_of(name: str, check: Check, case: Case) -> Outcome:
     """Run one check on a fitted case; an error of the method is an outcome, too."""
     try:
         problem = check(case)
-    except Exception as error:  # a user's class may fail in any way
+    except (Exception, SystemExit) as error:  # a user's class may fail in any way
         problem = _raised(error)
     asked = re.sub("^Check (that )?", "", str(check.__doc__))
     asked = asked[0].upper() + asked[1:]
@@ -562,7 +562,7 @@ def outcome_of(name: str, check: Check, case: Case) -> Outcome:
     return Outcome(name, "note" if isinstance(problem, Doubt) else "fail", str(problem))
 
 
-def _raised(error: Exception) -> str:
+def _raised(error: BaseException) -> str:
     """Return what was raised, and the last line outside of this package and of torch."""
     message = " ".join(f"{type(error).__name__}: {error}".split())
     frames = traceback.extract_tb(error.__traceback__)

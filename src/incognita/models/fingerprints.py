@@ -64,7 +64,7 @@ def _imported(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # one that exits must not end the command as if done
         del sys.modules[name]
         raise InvalidDataError(
             f"{path} could not be imported: {type(error).__name__}: {error}; run it by itself."

@@ -74,13 +74,24 @@ def kind_of(report: Report) -> str:
     return f"{type(report).__name__} {row}" if row else type(report).__name__
 
 
+def _in_words(kind: str) -> str:
+    known = {
+        "Evaluation image": "a run of a classifier",
+        "Evaluation box": "a run of a detector",
+        "Certificate": "a certificate",
+        "SelfAwareReport": "a self-aware detector",
+        "SelfAwareStudy": "a study of a self-aware detector",
+    }
+    return known.get(kind, kind)
+
+
 def page_of(reports: Report | Sequence[Report], *, is_brief: bool = False) -> Page:
     """Return the page of one report, or of several of one kind; a brief one has no sections."""
     given = [reports] if isinstance(reports, Report) else list(reports)
     kinds = list(dict.fromkeys(map(kind_of, given)))
     if len(kinds) != 1:
         raise InvalidDataError(
-            f"Expected reports of one kind, got {', '.join(kinds) or 'none'}. "
+            f"Expected reports of one kind, got {', '.join(map(_in_words, kinds)) or 'none'}. "
             f"Write a page for each kind."
         )
     if kinds[0] not in BUILDERS:

@@ -145,6 +145,9 @@ class MethodResult:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "MethodResult":
         """Read a record back; raise for anything else."""
+        if not isinstance(record, Mapping):
+            kind = type(record).__name__
+            raise InvalidDataError(f"Expected the record of a method, got a value of type {kind}.")
         try:
             if record["format"] != FORMAT:
                 raise ValueError(f"its format is {record['format']!r}, not {FORMAT!r}")
@@ -161,7 +164,11 @@ class MethodResult:
                 tuple((part, image, reason) for part, image, reason in record["broken"]),
                 record.get("thresholds", {}),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except KeyError as error:
+            raise InvalidDataError(
+                f"Expected the record of a method, got one without {error}."
+            ) from error
+        except (TypeError, ValueError, AttributeError) as error:
             raise InvalidDataError(f"Expected the record of a method: {error}.") from error
 
 
