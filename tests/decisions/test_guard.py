@@ -341,6 +341,9 @@ def test_damaged_files_are_refused(tmp_path):
         path.write_text(json.dumps(record))
         with pytest.raises(InvalidDataError, match="is damaged"):
             Guard.load(path)
+    path.write_text(json.dumps(json.loads(whole) | {"sha256": {}}))  # nothing to compare with
+    with pytest.raises(InvalidDataError, match="is damaged"):
+        Guard.load(path)
     path.write_text(whole[: len(whole) // 2])
     with pytest.raises(InvalidDataError, match="broken or incomplete JSON"):
         Guard.load(path)

@@ -579,6 +579,8 @@ def _describe(expected: ExpectedShares) -> dict[str, Any]:
 
 def _rebuild(path: Path, document: Mapping[str, Any], kinds: Sequence[type[Method]]) -> Guard:
     files = {name: path.with_suffix(suffix) for name, suffix in _SUFFIXES.items()}
+    if "method" not in document["sha256"]:
+        raise KeyError("sha256 of the method")
     for name, digest in document["sha256"].items():
         check_regular(files[name])
         if file_hash(files[name]) != digest:

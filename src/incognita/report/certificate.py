@@ -166,7 +166,11 @@ def _claim_table(reports: Sequence[Certificate], names: Sequence[str]) -> PageTa
         for certificate, name in zip(reports, names, strict=True)
         for claim in certificate.claims
     )
-    return PageTable(columns=tuple(columns), rows=rows, caption="Claims", name="claims")
+    caption = (
+        "Claims. Limits are fractions or counts, as they were written; what was measured is in "
+        "percent or a count."
+    )
+    return PageTable(columns=tuple(columns), rows=rows, caption=caption, name="claims")
 
 
 def _claim_row(claim: CheckedClaim) -> dict[str, Cell]:

@@ -41,8 +41,9 @@ FORMAT = "incognita.leaderboard.1"
 MANIFEST = "leaderboard.json"  # lists the files of a site, so that a later one replaces only these
 _LONGEST_NAME = 60  # letters of a name in a file name
 RULE = (
-    "A rank is one more than the number of rows that are significantly better, so that rows that "
-    "cannot be told apart share a rank. Where two rows were scored on the same images, one is "
+    "A rank is one more than the number of rows that are significantly better. Rows of different "
+    "ranks may still be tied with each other: a row can be worse than the first and tied with the "
+    "second. Where two rows were scored on the same images, one is "
     "significantly better if its mean AUROC over the groups is higher, and is so in at least 97.5 "
     "% of the bootstrap replicates, drawn for both from the same images. Otherwise it is if its "
     "95 % interval lies above that of the other. Pairs are compared one by one, without a "
@@ -410,7 +411,8 @@ def _answer(benchmark: BenchmarkBoards) -> str:
     if len(board.rows) == 1:
         return f"{shown} of a single row."
     if n_tied == 1:
-        return f"{shown}, significantly better than any other of {len(board.rows):,} rows."
+        others = "any other of" if len(board.rows) > 2 else "the other of"
+        return f"{shown}, significantly better than {others} {len(board.rows):,} rows."
     tied = f"{n_tied:,} of {len(board.rows):,} rows"
     return f"{shown}; {tied} share rank 1, since none is significantly better than they are."
 
