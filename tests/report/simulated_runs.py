@@ -96,7 +96,10 @@ def simulate_boxes(root: Path, methods: Mapping[str, Numbers], **changes: Any) -
         )
         for method, given in methods.items()
     }
-    frame = polars.DataFrame({"set": ["a"], "unknown_score": [0.5]})
+    box = dict.fromkeys(("x1", "y1"), 0.0) | dict.fromkeys(("x2", "y2"), 9.0)
+    box |= {"set": "a", "group": "near", "image_id": "a", "confidence": 0.9, "unknown_score": 0.5}
+    frame = polars.DataFrame([box | {"predicted": None, "is_called_unknown": True}])
+    frame = frame.cast({"predicted": polars.String})
     return _write(root, "box", numbers, dict.fromkeys(methods, frame), None, None, 50, changes)
 
 

@@ -139,6 +139,6 @@ def test_the_command_does_not_overwrite_its_input(certificate, tmp_path):
 def test_kinds_are_not_mixed(certificate):
     from tests.report.toy_runs import toy_evaluation
 
-    with pytest.raises(InvalidDataError, match="got Certificate, Evaluation image"):
+    with pytest.raises(InvalidDataError, match="got a certificate, a run of a classifier"):
         page_of([certificate, toy_evaluation(20)])
     assert len(page_of([certificate, certificate]).table.rows) == 6

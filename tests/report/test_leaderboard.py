@@ -350,7 +350,7 @@ def test_broken_scores_with_a_fitting_hash_are_refused(good, other):
     path = next(other.parent.glob("knn-*.parquet"))
     polars.DataFrame({"nothing": [1]}).write_parquet(path)
     change(path.with_suffix(".json"), lambda d: d.update(scores_sha256=file_hash(path)))
-    assert "cannot be read" in reasons_of(other, good)
+    assert "knn: Expected String as set, got no such column" in reasons_of(other, good)
 
 
 def test_a_copy_counts_once_and_is_noted(tmp_path, good):
