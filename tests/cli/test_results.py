@@ -372,6 +372,14 @@ def test_a_self_aware_run_is_shown_as_it_was(aware):
     assert isinstance(refused.exception, IncognitaError)
 
 
+def test_the_folder_of_a_self_aware_run_has_a_page(aware, tmp_path):
+    out, _ = aware
+    page = tmp_path / "report.html"
+    done = CliRunner().invoke(app, ["report", str(out), "--out", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "The self-aware detector has a DAQ of" in page.read_text()
+
+
 def test_a_self_aware_run_discloses_what_its_rules_were_chosen_on(aware):
     (path,) = aware[0].rglob("report.json")
     inputs = json.loads(path.read_text())["inputs"]
@@ -407,3 +415,125 @@ def test_a_folder_without_results_is_said(tmp_path):
     for command in ("ls", "export"):
         assert "There is no result" in str(run(command, tmp_path).exception)
     assert "no finished run" in str(run("verify", tmp_path).exception)
+
+
+def command(*arguments: object):
+    """Run any command; errors are those the program turns into one sentence."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def restate_scores(path: Path, frame: polars.DataFrame) -> None:
+    """Write other scores beside a result, and state their hash in it."""
+    scores = path.with_suffix(".parquet")
+    frame.write_parquet(scores)
+    document = json.loads(path.read_text())
+    document["scores_sha256"] = sha256(scores.read_bytes()).hexdigest()
+    path.write_text(json.dumps(document))
+
+
+def change_record(run_file: Path, change) -> None:
+    document = json.loads(run_file.read_text())
+    change(document)
+    run_file.write_text(json.dumps(document))
+
+
+def test_a_broken_run_is_named_and_the_others_are_verified(runs):
+    record = next((runs / "images").rglob("*.run"))
+    record.write_text(record.read_text()[:100])
+    done = run("verify", runs)
+    assert done.exit_code == 1
+    assert "1 wrong" in done.stdout
+    assert "3 verified" in done.stdout
+    assert f"{record.name} is broken or incomplete JSON" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("kind", ["images", "boxes"])
+def test_changed_scores_are_not_shown(runs, kind, tmp_path):
+    scores = result_of(runs, kind).with_suffix(".parquet")
+    frame = polars.read_parquet(scores)
+    frame.with_columns(polars.col("unknown_score").reverse()).write_parquet(scores)
+    page = tmp_path / "report.html"
+    for arguments in (("show",), ("report", "--out", page), ("compare",)):
+        done = command(*arguments, runs / kind)
+        assert isinstance(done.exception, IncognitaError), done.output
+        assert f"{scores.name} is not the file that was written" in str(done.exception)
+    assert not page.exists()
+
+
+NO_TABLES = {
+    "no column": lambda frame: frame.drop("unknown_score"),
+    "a text": lambda frame: frame.with_columns(polars.lit("x").alias("unknown_score")),
+    "empty": lambda frame: frame.with_columns(
+        polars.lit(None, polars.Float64).alias("unknown_score")
+    ),
+    "other columns": lambda frame: polars.DataFrame({"a": [1]}),
+}
+NO_IMAGES = {
+    "no rows": lambda frame: frame.head(0),
+    "no known set": lambda frame: frame.filter(polars.col("group").cast(str) != "known"),
+    "one set": lambda frame: frame.with_columns(polars.lit("same").alias("set")),
+    "a huge class": lambda frame: frame.with_columns(
+        polars.lit(2_000_000_000, polars.Int32).alias("predicted")
+    ),
+    "a negative class": lambda frame: frame.with_columns(
+        polars.lit(-5, polars.Int32).alias("predicted")
+    ),
+}
+NO_BOXES = {
+    "a class of nobody": lambda frame: frame.with_columns(polars.lit("<b>").alias("predicted")),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [("images", change) for change in (NO_TABLES | NO_IMAGES).values()]
+    + [("boxes", change) for change in (NO_TABLES | NO_BOXES).values()],
+    ids=[*NO_TABLES, *NO_IMAGES, *(f"{name} of boxes" for name in NO_TABLES | NO_BOXES)],
+)
+def test_a_table_that_is_none_of_scores_gets_one_sentence(runs, kind, change):
+    path = result_of(runs, kind)
+    restate_scores(path, change(polars.read_parquet(path.with_suffix(".parquet"))))
+    done = run("verify", runs / kind)
+    assert done.exit_code == 1, done.output
+    assert "Expected" in done.stdout
+    for arguments in (("show",), ("compare",)):
+        done = command(*arguments, runs / kind)
+        assert isinstance(done.exception, IncognitaError), done.output
+        assert "Expected" in str(done.exception)
+
+
+def test_results_without_images_in_common_get_one_sentence(runs):
+    path = result_of(runs, "images")
+    frame = polars.read_parquet(path.with_suffix(".parquet"))
+    restate_scores(
+        path, frame.with_columns(polars.concat_str(polars.lit("x"), "image_id").alias("image_id"))
+    )
+    done = command("show", runs / "images")
+    assert "that every method has scored, got none" in str(done.exception)
+
+
+def test_a_run_of_results_that_all_pose_as_others_is_wrong(runs):
+    for path in (runs / "images").rglob("*-*.json"):
+        if path.with_suffix(".parquet").is_file():
+            change_record(path, lambda document: document["identity"].update(model="better"))
+    done = run("verify", runs / "images")
+    assert done.exit_code == 1, done.output
+    assert "3 wrong" in done.stdout
+
+
+def test_a_run_that_names_a_result_by_another_method_is_refused(runs):
+    record = next((runs / "images").rglob("*.run"))
+    change_record(record, lambda run: run["files"].update(best=run["files"].pop("msp")))
+    for name in ("show", "compare"):
+        done = command(name, runs / "images")
+        assert "Expected the result of best" in str(done.exception)
+        assert "got that of msp" in str(done.exception)
+
+
+@pytest.mark.parametrize("stated", [10**9, -1, "many", None])
+def test_a_run_cannot_ask_for_any_number_of_replicates(runs, stated):
+    record = next((runs / "images").rglob("*.run"))
+    change_record(record, lambda run: run["bootstrap"].update(n_resamples=stated))
+    done = command("show", runs / "images")
+    assert "at most 100,000 replicates" in str(done.exception)
+    assert run("verify", runs / "images").exit_code == 1

@@ -180,6 +180,27 @@ def test_a_permalink_leads_to_its_section(browser, report):
         assert 0 <= heading.bounding_box()["y"] < 200
 
 
+def test_a_link_that_was_cut_off_does_no_harm(browser, report):
+    page = browser.new_page()
+    problems = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(f"{report.as_uri()}#%")
+    assert page.locator("button.theme").count() == 1  # the last thing that the script adds
+    assert problems == []
+    page.close()
+
+
+def test_a_caption_fits_the_screen_of_a_phone(browser, report):
+    page = browser.new_page(viewport={"width": 360, "height": 800})
+    page.goto(report.as_uri())
+    widths = page.evaluate(
+        "[...document.querySelectorAll('caption span')].map(c => c.getBoundingClientRect().right)"
+    )
+    assert widths
+    assert max(widths) <= 360
+    page.close()
+
+
 def test_downloads(browser, report, tmp_path):
     with opened(browser, report, accept_downloads=True) as page:
         with page.expect_download() as waiting:

@@ -99,6 +99,21 @@ def test_names_of_strangers_do_no_harm(name):
     html.encode()
 
 
+def test_control_characters_and_turned_text_become_escapes():
+    html = render(page("a\x00\x1b[31m\x7f\u202eb\u2066"))
+    assert not [c for c in html if ord(c) < 32 and c != "\n"]
+    assert not {"\x7f", "\u202e", "\u2066"} & set(html)
+    assert r"a\x00\x1b[31m\x7f\u202eb\u2066" in html
+
+
+def test_a_number_with_a_verdict_keeps_its_place():
+    column = PageColumn(key="n", label="n")
+    part = PageTable(columns=(column,), rows=({"n": Cell("1", 1, tone="bad")}, {"n": Cell("2", 2)}))
+    html = render(Page(title="t", answer="a", table=part))
+    assert 'class="number bad"' in html
+    assert 'class="number"' in html
+
+
 def test_a_page_shows_every_text_of_its_parts():
     read = Reader(render(page("Zürich & Genf")))
     # title, heading, answer, 2 facts, 2 notes, 2 footer, then tables, figures, galleries

@@ -98,8 +98,8 @@ def show_in_a_browser(out: Path) -> None:
         "self-aware": self_aware,
     }
     answers = {name: _save_report(out, name, source) for name, source in sources.items()}
-    build_leaderboard(out)
     save_text(out / "report.html", render(index_page(answers)))
+    build_leaderboard(out)  # last: where an older run is refused, the reports are there
     typer.echo(f"\nReports: {(out / 'report.html').resolve()}")
     typer.echo(f"Leaderboard: {(out / 'leaderboard' / 'index.html').resolve()}")
     served = f"incognita serve {shlex.quote(str(out))}"

@@ -17,7 +17,7 @@ import polars
 from incognita.decisions.unknown_thresholds import KnownQuantile
 from incognita.errors import IncognitaError, InvalidDataError, count
 from incognita.evaluation.classifier_metrics import accuracy_values, draw, measure_methods
-from incognita.evaluation.finished_runs import find_runs, load_record, load_run
+from incognita.evaluation.finished_runs import find_runs, load_record, load_result, load_run
 from incognita.files import load_json
 from incognita.metrics.catalog import Direction, get_metric
 from incognita.metrics.measure import MIN_UNITS, Difference, paired_difference
@@ -296,7 +296,7 @@ class _Side(NamedTuple):
         return bool(self.record["row"] == "image")
 
     def frame(self) -> polars.DataFrame:
-        return polars.read_parquet(self.path.with_suffix(".parquet"))
+        return load_result(self.run, self.record, self.result.title)[1]
 
 
 def compare_results(

@@ -14,13 +14,14 @@ from incognita.formats.recorded_outputs import Arrays, save_arrays
 from incognita.results.evaluation import Evaluation
 from incognita.results.method_result import MethodResult, identity_hash
 from incognita.results.result import Split
-from incognita.results.score_tables import common_rows, sets_and_scores
-from incognita.results.store import ResultStore
+from incognita.results.score_tables import check_box_frame, common_rows, sets_and_scores
+from incognita.results.store import ResultStore, load_scores, stated_hash
 
 FORMAT = "incognita.run.1"
 SUFFIX = ".run"  # JSON, under a name that no result of a method has
 OBJECTS = ".objects"  # Parquet: the annotated objects of a run of a detector
 SELF_AWARE = "report.json"  # of a self-aware detector, in the folder of its run
+MAX_REPLICATES = 100_000  # more would fill the memory
 _OF_THE_METHOD = ("method", "choice", "parameters", "code")
 
 
@@ -84,7 +85,7 @@ def load_objects(run: Path, record: Mapping[str, Any]) -> polars.DataFrame | Non
         raise MissingDataError(f"There is no file {path} with the objects of {run.name}.")
     if file_hash(path) != record["objects_sha256"]:
         raise InvalidDataError(f"{path} is not the file that was written with {run.name}.")
-    return polars.read_parquet(path)
+    return load_scores(path)
 
 
 def _with_earlier(record: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +140,7 @@ def load_run(path: Path) -> Evaluation:
     """Load a finished run; comparisons of methods are drawn again from the stored scores."""
     record = load_record(path)
     try:
-        found = {title: _result(path.parent / name) for title, name in record["files"].items()}
+        found = {title: load_result(path, record, title) for title in record["files"]}
         evaluation = Evaluation(
             row=record["row"],
             methods={result.title: result for result, _ in found.values()},
@@ -168,14 +169,40 @@ def load_record(path: Path) -> dict[str, Any]:
     return record
 
 
-def _result(path: Path) -> tuple[MethodResult, polars.DataFrame]:
+def bootstrap_of(record: Mapping[str, Any]) -> dict[str, int]:
+    """Return seed and number of replicates; more than a run may ask for are refused."""
+    stated = {name: record["bootstrap"][name] for name in ("seed", "n_resamples")}
+    are_counts = all(type(n) is int and n >= 0 for n in stated.values())
+    if not are_counts or stated["n_resamples"] > MAX_REPLICATES:
+        raise InvalidDataError(
+            f"Expected a seed and at most {MAX_REPLICATES:,} replicates, got {stated}."
+        )
+    return stated
+
+
+def load_result(
+    run: Path, record: Mapping[str, Any], title: str
+) -> tuple[MethodResult, polars.DataFrame]:
+    """Load a result that a run names, and its scores, unless they were changed."""
+    path = run.parent / record["files"][title]
     scores = path.with_suffix(".parquet")
     if not scores.is_file():
         raise MissingDataError(f"There is no file {scores} with the scores of {path.name}.")
-    try:
-        return MethodResult.from_json(load_json(path)), polars.read_parquet(scores)
-    except polars.exceptions.PolarsError as error:
-        raise InvalidDataError(f"{scores} cannot be read. Run the benchmark again.") from error
+    document = load_json(path)
+    result = MethodResult.from_json(document)
+    if result.title != title:
+        raise InvalidDataError(
+            f"Expected the result of {title} in {path}, got that of {result.title}. Run the "
+            f"benchmark again."
+        )
+    if stated_hash(document) not in (None, file_hash(scores)):
+        raise InvalidDataError(
+            f"{scores} is not the file that was written with {path.name}. Run the benchmark again."
+        )
+    frame = load_scores(scores)
+    if record["row"] == "box":
+        check_box_frame(frame, result.identity["classes"])
+    return result, frame
 
 
 def _rows(
@@ -183,16 +210,22 @@ def _rows(
 ) -> dict[str, Any]:
     """Return the images or the boxes behind the numbers."""
     if record["row"] == "image":
-        return _images(found, record["bootstrap"])
+        return _images(found, record)
     boxes = {str(result.title): frame for result, frame in found.values()}
     return {"boxes": boxes, "objects": load_objects(run, record)}
 
 
 def _images(
-    found: dict[str, tuple[MethodResult, polars.DataFrame]], bootstrap: dict[str, int]
+    found: dict[str, tuple[MethodResult, polars.DataFrame]], record: dict[str, Any]
 ) -> dict[str, Any]:
     """Measure the scores of all methods again, on the images that every method has."""
     tables = {title: sets_and_scores(frame) for title, (_, frame) in found.items()}
     sets, scores = common_rows(tables)
-    measured, _ = measure_methods(sets, scores, **bootstrap)
+    groups = {scored.group for scored in sets if len(scored)}
+    if missing := [name for name in record["groups"] if Split.parse(name).group not in groups]:
+        raise InvalidDataError(
+            f"Expected images of {', '.join(missing)} that every method has scored, got none. Run "
+            f"the benchmark again."
+        )
+    measured, _ = measure_methods(sets, scores, **bootstrap_of(record))
     return {"sets": sets, "scores": scores, "measured": measured}

@@ -19,6 +19,7 @@ import numpy as np
 from incognita.errors import IncognitaError
 from incognita.evaluation.classifier_metrics import as_results, measure_methods
 from incognita.evaluation.finished_runs import (
+    bootstrap_of,
     find_runs,
     find_self_aware,
     has_runs,
@@ -30,15 +31,23 @@ from incognita.metrics.self_awareness import harmonic_mean
 from incognita.results.export import WIDTH, Report
 from incognita.results.method_result import MethodKey, MethodResult, identity_hash
 from incognita.results.result import Result, Split
-from incognita.results.score_tables import Replicates, ScoredSet, common_rows, sets_and_scores
+from incognita.results.score_tables import (
+    Replicates,
+    ScoredSet,
+    Scores,
+    check_box_frame,
+    common_rows,
+    sets_and_scores,
+)
 from incognita.results.self_aware import SelfAwareReport
-from incognita.results.store import stated_hash
+from incognita.results.store import load_scores, stated_hash
 
 if TYPE_CHECKING:
     import polars
     from rich.console import RenderableType
 
 OBJECTS_TITLE = "(objects)"  # in the place of a method
+RUN_TITLE = "(run)"
 _TOLERANCE = 1e-9  # of a number that is computed again, relative
 
 
@@ -151,7 +160,13 @@ def verify_results(path: str | Path, *, store: str | Path | None = None) -> Veri
     found: list[Verification] = []
     reports = find_self_aware(Path(path))
     for run in find_runs(Path(path)) if not reports or has_runs(Path(path)) else []:
-        found += verify_run(run, store=store)
+        try:
+            found += verify_run(run, store=store)
+        except IncognitaError as error:  # the others are verified all the same
+            found.append(Verification(str(run), RUN_TITLE, Status.WRONG, (str(error),)))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = f"it is not the record of a run ({error})"
+            found.append(Verification(str(run), RUN_TITLE, Status.WRONG, (reason,)))
     found += [_verify_self_aware(report) for report in reports]
     return VerificationReport(tuple({v.file: v for v in found}.values()))
 
@@ -178,7 +193,7 @@ def verify_run(
     loaded: dict[str, _Stored] = {}
     done: list[Verification] = []
     for title, name in record["files"].items():
-        read = _read(run.parent / name, str(title))
+        read = _read(run.parent / name, str(title), record["row"])
         if isinstance(read, Verification):
             done.append(read)
         else:
@@ -186,16 +201,14 @@ def verify_run(
     if not recomputes:
         done += [_not_recomputed(s, "its numbers were not computed again") for s in loaded.values()]
     elif record["row"] == "image":
-        done += _verify_images(loaded, record["bootstrap"])
+        done += _verify_images(loaded, bootstrap_of(record))
     else:
         done += _verify_boxes(loaded, run, record, store)
     return done
 
 
-def _read(path: Path, title: str) -> _Stored | Verification:
+def _read(path: Path, title: str, row: str) -> _Stored | Verification:
     """Read a result and its scores, or say which file is missing or was changed."""
-    import polars
-
     scores = path.with_suffix(".parquet")
     for file in (path, scores):
         if not file.is_file():
@@ -210,7 +223,13 @@ def _read(path: Path, title: str) -> _Stored | Verification:
         return Verification(str(path), title, Status.WRONG, (reason,))
     if reason := _wrong_identity(path, title, result):
         return Verification(str(path), title, Status.WRONG, (reason,))
-    return _Stored(path, result, polars.read_parquet(scores))
+    try:
+        frame = load_scores(scores)
+        if row == "box":
+            check_box_frame(frame, result.identity["classes"])
+    except IncognitaError as error:
+        return Verification(str(path), title, Status.WRONG, (str(error),), result)
+    return _Stored(path, result, frame)
 
 
 def _wrong_identity(path: Path, title: str, result: MethodResult) -> str:
@@ -233,10 +252,16 @@ def _verify_images(
     loaded: Mapping[str, _Stored], bootstrap: Mapping[str, int]
 ) -> list[Verification]:
     """Measure the scores again: on the images all methods have, or else on those of each."""
-    tables = {title: sets_and_scores(stored.frame) for title, stored in loaded.items()}
-    together = _measure(tables, bootstrap)
-    done = []
+    tables: dict[str, tuple[tuple[ScoredSet, ...], Scores]] = {}
+    done: list[Verification] = []
     for title, stored in loaded.items():
+        try:
+            tables[title] = sets_and_scores(stored.frame)
+        except IncognitaError as error:
+            done.append(_judged(stored, [str(error)]))
+    together = _measure(tables, bootstrap) if tables else {}
+    for title in tables:
+        stored = loaded[title]
         numbers, drawn = together[title]
         problems = _differences(stored.result.results, numbers)
         if problems:

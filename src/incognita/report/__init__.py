@@ -49,11 +49,14 @@ def load_reports(path: Path) -> list[Report]:
     """Load what a path holds: the runs of a folder, newest first, or the report of one file.
 
     Files may be a certificate, report.json or study.json of a self-aware detector, or one result of
-    a run; a folder without runs may hold a report.json.
+    a run. Of a folder without runs, these are the reports of self-aware detectors in it.
     """
     finished_runs = import_module("incognita.evaluation.finished_runs")
-    if path.is_dir() and (path / "report.json").is_file() and not any(path.rglob("*.run")):
-        path = path / "report.json"
+    if path.is_dir() and not finished_runs.has_runs(path):
+        if (path / finished_runs.SELF_AWARE).is_file():
+            path = path / finished_runs.SELF_AWARE
+        elif found := finished_runs.find_self_aware(path):
+            return [SelfAwareReport.load(report) for report in found]
     record = load_json(path) if path.is_file() and path.suffix == ".json" else None
     names = set(record) if isinstance(record, dict) else set()
     if isinstance(record, dict) and {"results", "claims", "thresholds"} <= names:

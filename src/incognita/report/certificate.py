@@ -192,6 +192,11 @@ def _number_columns(*, has_names: bool) -> tuple[PageColumn, ...]:
             is_number=False,
             definition="; ".join(f"{info.title}: {info.meaning}" for info in METRICS.values()),
         ),
+        PageColumn(
+            key="value",
+            label="value",
+            definition=f"In percent, or a count. {INTERVAL}",
+        ),
         PageColumn(key="group", label="kind", is_number=False),
         PageColumn(key="split", label="images", is_number=False),
         PageColumn(
@@ -199,11 +204,6 @@ def _number_columns(*, has_names: bool) -> tuple[PageColumn, ...]:
             label="convention",
             is_number=False,
             definition="Whose definition: papers and public code differ in matching and averaging.",
-        ),
-        PageColumn(
-            key="value",
-            label="value",
-            definition=f"In percent, or a count. {INTERVAL}",
         ),
         PageColumn(key="better", label="better", is_number=False),
         PageColumn(key="meaning", label="definition", is_number=False),

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from incognita.errors import InvalidDataError
+from incognita.errors import UNPRINTABLE, InvalidDataError
 from incognita.report.charts import NO_VALUE, Chart, as_svg, csv_link, preview
 from incognita.report.prose import paragraphs
 
@@ -212,8 +212,8 @@ def render(page: Page, *, template: str = "page.html", **values: Any) -> str:
     values["places"] = [anchors.new(part.anchor or part.question) for part in page.sections]
     html = environment().get_template(template).render(values)
     html = html.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
-    # half of a surrogate pair cannot be written as UTF-8
-    return html.encode("utf-8", "backslashreplace").decode()
+    # control characters, turned text and half a surrogate pair become escapes
+    return UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], html)
 
 
 @cache

@@ -188,8 +188,16 @@
 
   // --- links to a place inside something that is closed
 
+  const placeIn = (hash) => {
+    try {
+      return decodeURIComponent(hash.slice(1));
+    } catch { // a link that was cut off, such as #%
+      return "";
+    }
+  };
+
   const open = () => {
-    const name = decodeURIComponent(location.hash.slice(1));
+    const name = placeIn(location.hash);
     for (const [table, state] of states) {
       const place = name ? state.rows.findIndex((row) => row.id === name) : -1;
       if (place >= state.limit || (place >= 0 && !state.isFound(state.rows[place]))) {

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars
@@ -10,16 +11,18 @@ import polars
 from incognita.benchmarks.benchmark import ACCEPTED, KNOWN, SHIFTED
 from incognita.containers.boxes import BoxTruth, Detections
 from incognita.containers.classes import Role
+from incognita.errors import InvalidDataError
 from incognita.metrics.conventions import COCO, PAPER
 from incognita.metrics.matching import match
 from incognita.metrics.open_set import overlapping_pairs
 from incognita.results.result import Split
 from incognita.shapes import Bool, Float64, Int
 
-Scores = Mapping[str, Float64[np.ndarray, "n"]]  # the score of every row, by set
+Scores = Mapping[str, Float64[np.ndarray, "_"]]  # the score of every row, by set
 # a value, then its bootstrap replicates, of which there are none if images are too few
 Replicates = Float64[np.ndarray, "_"]
 Measured = dict[tuple[str, Split], Replicates]  # by metric and split
+MAX_CLASSES = 1_000_000  # counts by class are arrays of this length at most
 
 
 def as_utf8(name: str) -> str:
@@ -158,7 +161,8 @@ def _source_classes(scored: ScoredSet) -> Sequence[str | None]:
 
 
 def sets_and_scores(frame: polars.DataFrame) -> tuple[tuple[ScoredSet, ...], Scores]:
-    """Read the table of `image_frame` back into sets and scores."""
+    """Read the table of `image_frame` back into sets and scores; raise for any other table."""
+    _check_image_frame(frame)
     sets: list[ScoredSet] = []
     scores: dict[str, np.ndarray] = {}
     for part in frame.partition_by("set", maintain_order=True):
@@ -171,6 +175,58 @@ def sets_and_scores(frame: polars.DataFrame) -> tuple[tuple[ScoredSet, ...], Sco
         sets.append(ScoredSet(name, group, ids, predicted, labels, own))
         scores[name] = part["unknown_score"].to_numpy()
     return tuple(sets), scores
+
+
+_TEXT = (polars.Categorical, polars.String)
+_INTEGER = (polars.Int32, polars.Int64)
+_NUMBER = (polars.Float32, polars.Float64)
+_OF_BOTH: dict[str, Any] = dict.fromkeys(("set", "group", "image_id"), _TEXT) | {
+    "unknown_score": _NUMBER
+}
+_OF_BOXES: dict[str, Any] = dict.fromkeys(("x1", "y1", "x2", "y2", "confidence"), _NUMBER)
+
+
+def _check_columns(
+    frame: polars.DataFrame,
+    columns: Mapping[str, Sequence[Any]],
+    may_be_empty: str,
+) -> None:
+    """Raise unless a table has these columns: files may come from strangers."""
+    for name, kinds in columns.items():
+        kind = frame.schema.get(name)
+        if kind not in kinds:
+            raise _no_table(f"{kinds[-1]} as {name}", "no such column" if kind is None else kind)
+        if name != may_be_empty and frame[name].has_nulls():
+            raise _no_table(f"{name} in every row", "empty cells")
+
+
+def check_box_frame(frame: polars.DataFrame, classes: Sequence[str]) -> None:
+    """Raise unless a table may be one of `box_frame`, with these known classes."""
+    called: dict[str, Any] = {"predicted": _TEXT, "is_called_unknown": (polars.Boolean,)}
+    _check_columns(frame, _OF_BOTH | _OF_BOXES | called, may_be_empty="predicted")
+    others = set(frame["predicted"].cast(polars.String).unique()) - {None, *map(str, classes)}
+    if others:
+        raise _no_table("known classes as predicted", min(others))
+
+
+def _check_image_frame(frame: polars.DataFrame) -> None:
+    """Raise unless a table may be one of `image_frame`."""
+    classes: dict[str, Any] = {"label": _INTEGER, "predicted": _INTEGER}
+    _check_columns(frame, _OF_BOTH | classes, may_be_empty="label")
+    for name in ("predicted", "label"):
+        low, high = frame[name].min(), frame[name].max()
+        if isinstance(low, int) and isinstance(high, int) and not 0 <= low <= high < MAX_CLASSES:
+            raise _no_table(f"classes from 0 to {MAX_CLASSES:,} as {name}", f"{low} to {high}")
+    sets = frame.select("set", "group").unique()
+    if len(sets) > sets["set"].n_unique():
+        raise _no_table("one group for every set", "a set with several")
+    n_known = int((sets["group"].cast(polars.String) == KNOWN).sum())
+    if n_known != 1:
+        raise _no_table("one set of known test images", n_known)
+
+
+def _no_table(expected: str, got: object) -> InvalidDataError:
+    return InvalidDataError(f"Expected {expected}, got {got}. Run the benchmark again.")
 
 
 def common_rows(
@@ -202,7 +258,7 @@ def common_rows(
 
 
 def _is_common(scored: ScoredSet, common: Mapping[str, frozenset[str]]) -> np.ndarray:
-    images = common[scored.name]
+    images = common.get(scored.name, frozenset())
     return np.array([str(image) in images for image in scored.image_ids], dtype=bool)
 
 

@@ -77,6 +77,17 @@ def stated_hash(record: Any) -> str | None:
     return record.get(_SCORES_HASH) if isinstance(record, dict) else None
 
 
+def load_scores(path: Path) -> "polars.DataFrame":
+    """Load a Parquet file of a run; a damaged one raises one sentence, whatever polars does."""
+    import polars
+
+    try:
+        return polars.read_parquet(path)
+    # damage may end in a panic of polars, which is no Exception
+    except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
+        raise InvalidDataError(f"{path} cannot be read. Run the benchmark again.") from error
+
+
 def plain_name(name: str) -> str:
     """Return a name that is safe for a file: `openood/cifar10` becomes `openood-cifar10`."""
     return re.sub(r"[^A-Za-z0-9._+@-]+", "-", name).strip("-.") or "unnamed"
