@@ -334,6 +334,7 @@ def audit_inputs(
         on_step: Called with the name of each step.
         on_image: Called with the name of a set, the images done, and the images in total.
 
+    >>> from incognita.benchmarks import read_input
     >>> found = audit_inputs(read_input("voc"), read_input("cifar10"))
     >>> [(pair.unknown, pair.relation.value) for _, pair in found.overlaps][:3]
     [('airplane', 'synonym'), ('automobile', 'synonym'), ('bird', 'exact')]

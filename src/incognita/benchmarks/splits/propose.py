@@ -98,7 +98,7 @@ def propose(
     >>> voc = class_meanings(["horse", "person"])
     >>> found = propose(voc, class_meanings(["horse", "zebra", "woman", "wrench"])).rules
     >>> found.known, found.remove, found.near, found.farther
-    (['horse'], ['woman'], ['zebra'], ['wrench'])
+    (['horse', 'person'], ['woman'], ['zebra'], ['wrench'])
     """
     places = _places(known, categories, limits)
     lists = _lists(places)
