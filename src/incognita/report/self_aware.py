@@ -443,7 +443,8 @@ def reliability(study: SelfAwareStudy) -> Section | None:
                 data=data,
                 description="Reliability diagrams on known test images, before and after.",
                 definition=f"LaECE: {get_metric('laece').meaning}. Means over classes; a bin "
-                "without a box is empty.",
+                "without a box is empty. Both are of the boxes above v in every known test image; "
+                "the table is of the detector as it was, and as it is used, with images rejected.",
                 convention="SAOD, figures 4 and A.14; IoU 0.1",
                 is_wide=True,
             ),
