@@ -121,7 +121,8 @@ def test_a_second_run_has_nothing_to_do(own):
     tables = [each.stdout.partition("\n \n")[2] for each in (first, again)]
     assert tables[0] == tables[1]
     kept = sorted(path.suffix for path in (own / "runs" / "results").rglob("*.*"))
-    assert kept == [".json"] * 3 + [".npz"] + [".parquet"] * 3 + [".png"] * 2 + [".run"]
+    per_method = [".json"] * 3 + [".npz", ".objects"] + [".parquet"] * 3
+    assert kept == [*per_method, ".png", ".png", ".run"]
 
 
 def test_json_holds_the_rules_the_thresholds_and_every_number(own):
