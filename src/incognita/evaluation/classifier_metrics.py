@@ -27,6 +27,7 @@ from incognita.results.score_tables import Measured, Replicates, ScoredSet, Scor
 
 MISTAKES = Split("misclassified")
 _MOST_THREADS = 8
+_FEWEST_FOR_THREADS = 200_000  # scores; fewer are ranked before threads have started
 
 
 def draw(sets: Sequence[ScoredSet], *, n_resamples: int, seed: int) -> dict[str, np.ndarray]:
@@ -90,10 +91,15 @@ def measure_unknown(
 def _ranked(
     columns: Mapping[str, np.ndarray], is_unknown: np.ndarray, counts: np.ndarray
 ) -> dict[str, RankingReplicates]:
-    """Rank the scores of every method; in threads, because sorting and counting need no lock."""
+    """Rank the scores of every method; many of them in threads, since sorting needs no lock."""
+
+    def rank(column: np.ndarray) -> RankingReplicates:
+        return ranking_replicates(column, is_unknown, counts)
+
+    if len(columns) * len(is_unknown) < _FEWEST_FOR_THREADS:
+        return {method: rank(column) for method, column in columns.items()}
     with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
-        ranked = pool.map(lambda c: ranking_replicates(c, is_unknown, counts), columns.values())
-        return dict(zip(columns, ranked, strict=True))
+        return dict(zip(columns, pool.map(rank, columns.values()), strict=True))
 
 
 def _mean(values: Measured, metric: str, splits: Sequence[Split]) -> Replicates:

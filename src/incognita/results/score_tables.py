@@ -170,10 +170,15 @@ def sets_and_scores(frame: polars.DataFrame) -> tuple[tuple[ScoredSet, ...], Sco
         labels = None if part["label"].has_nulls() else part["label"].to_numpy().astype(np.int64)
         predicted = part["predicted"].to_numpy().astype(np.int64)
         group, ids = str(part["group"][0]), tuple(part["image_id"].to_list())
+        if part["group"].n_unique() > 1:
+            raise _no_table("one group for every set", "a set with several")
         names = part["source_class"].cast(polars.String) if "source_class" in part.columns else None
         own = None if names is None or names.has_nulls() else tuple(names.to_list())
         sets.append(ScoredSet(name, group, ids, predicted, labels, own))
         scores[name] = part["unknown_score"].to_numpy()
+    n_known = sum(scored.group == KNOWN for scored in sets)
+    if n_known != 1:
+        raise _no_table("one set of known test images", n_known)
     return tuple(sets), scores
 
 
@@ -217,12 +222,6 @@ def _check_image_frame(frame: polars.DataFrame) -> None:
         low, high = frame[name].min(), frame[name].max()
         if isinstance(low, int) and isinstance(high, int) and not 0 <= low <= high < MAX_CLASSES:
             raise _no_table(f"classes from 0 to {MAX_CLASSES:,} as {name}", f"{low} to {high}")
-    sets = frame.select("set", "group").unique()
-    if len(sets) > sets["set"].n_unique():
-        raise _no_table("one group for every set", "a set with several")
-    n_known = int((sets["group"].cast(polars.String) == KNOWN).sum())
-    if n_known != 1:
-        raise _no_table("one set of known test images", n_known)
 
 
 def _no_table(expected: str, got: object) -> InvalidDataError:
