@@ -95,6 +95,19 @@ def test_a_missing_file_is_named(runs, suffix):
     assert f"{path.name} is missing" in " ".join(done.stdout.split())
 
 
+@pytest.mark.parametrize(("kind", "exit_code"), [("images", 0), ("boxes", 4)])
+def test_scores_of_a_gpu_are_not_called_wrong(runs, kind, exit_code):
+    path = result_of(runs, kind)
+    document = json.loads(path.read_text())
+    assert document["provenance"]["device"] == "cpu"
+    document["provenance"]["device"] = "cuda:0"
+    path.write_text(json.dumps(document))
+    done = run("verify", runs / kind)
+    assert done.exit_code == exit_code
+    is_said = "computed on cuda:0, whose last bits differ" in " ".join(done.stdout.split())
+    assert is_said == (kind == "boxes")
+
+
 def test_boxes_without_their_outputs_are_not_recomputed(runs):
     shutil.rmtree(runs / "boxes" / "outputs")
     done = run("verify", runs / "boxes")

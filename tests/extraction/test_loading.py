@@ -16,6 +16,7 @@ from torch import nn
 
 from incognita import Preprocessing, wrap_classifier
 from incognita.errors import InvalidDataError, WorkerError
+from incognita.extraction import loading
 from incognita.extraction.extract import OutputStore, Settings, extract
 from incognita.extraction.loading import ReaderProcesses
 from incognita.formats import images as image_files
@@ -88,6 +89,13 @@ def test_readers_are_started_once_for_several_sets_and_end_with_their_context(fi
     assert children(os.getpid()) <= before
 
 
+def test_readers_are_sent_a_large_set_in_parts(files, monkeypatch):
+    monkeypatch.setattr(loading, "_BLOCK", 512)
+    found = extract(classifier(), files, settings=Settings(workers=2))
+    assert torch.equal(found.outputs.logits, extract(classifier(), files).outputs.logits)
+    assert [image.image_id for image in found.failed_images] == ["100.jpg"]
+
+
 def test_a_killed_reader_is_reported_and_the_next_run_goes_on(tmp_path, files):
     store, settings, killed = OutputStore(tmp_path / "killed"), Settings(workers=2), []
     before = children(os.getpid())
@@ -130,7 +138,7 @@ def test_a_reader_that_hangs_is_named_by_its_image(files):
 
 def test_preprocessing_that_cannot_be_sent_is_said(files):
     model = wrap_classifier(Net(), preprocess=lambda image: torch.zeros(3, 16, 16))
-    with pytest.raises(InvalidDataError, match="cannot be sent to reader processes"):
+    with pytest.raises(InvalidDataError, match="preprocessing cannot be sent to other processes"):
         extract(model, files, settings=Settings(workers=2))
 
 

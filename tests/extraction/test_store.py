@@ -271,7 +271,7 @@ def test_a_failing_worker_says_why():
 def test_what_cannot_be_sent_to_workers_is_said():
     classifier = TinyClassifier()
     classifier.preprocess = lambda image: torch.from_numpy(image.astype(np.float32))
-    with pytest.raises(InvalidDataError, match="cannot be sent to worker processes"):
+    with pytest.raises(InvalidDataError, match="The model or the data set cannot be sent"):
         extract(classifier, images(5), settings=Settings(device="cpu,cpu"))
 
 

@@ -299,7 +299,7 @@ class Evaluator:
             identity=self.plan.identity(shared, key),
             search=scored.searches.get(key),
             provenance=provenance()
-            | {"request": dict(self.plan.request)}
+            | {"request": dict(self.plan.request), "device": fitted.device}
             | self.plan.named()
             | self._disclosed(key, self.plan.stated),
             notes=(

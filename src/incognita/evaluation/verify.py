@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 
 OBJECTS_TITLE = "(objects)"  # in the place of a method
 RUN_TITLE = "(run)"
+_LAST_BITS = (
+    "its scores were computed on {}, whose last bits differ from those of a CPU; incognita "
+    "reproduce runs it again"
+)
 _TOLERANCE = 1e-9  # of a number that is computed again, relative
 
 
@@ -302,7 +306,23 @@ def _draw_hash(sets: Iterable[ScoredSet], bootstrap: Mapping[str, int]) -> str:
 def _verify_boxes(
     loaded: Mapping[str, _Stored], run: Path, record: Mapping[str, Any], store: str | Path | None
 ) -> list[Verification]:
-    """Score and measure the stored outputs again."""
+    """Score and measure the stored outputs again, if they were scored on a CPU."""
+    on_gpu = {title: stored for title, stored in loaded.items() if _device(stored) != "cpu"}
+    loaded = {title: stored for title, stored in loaded.items() if title not in on_gpu}
+    elsewhere = [_not_recomputed(s, _LAST_BITS.format(_device(s))) for s in on_gpu.values()]
+    if not loaded:
+        return elsewhere
+    return elsewhere + _verify_on_cpu(loaded, run, record, store)
+
+
+def _device(stored: _Stored) -> str:
+    """Return where the scores of a result were computed."""
+    return str(stored.result.provenance.get("device", "cpu"))
+
+
+def _verify_on_cpu(
+    loaded: Mapping[str, _Stored], run: Path, record: Mapping[str, Any], store: str | Path | None
+) -> list[Verification]:
     from incognita.evaluation.rescore import recompute
 
     try:

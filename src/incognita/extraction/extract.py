@@ -34,7 +34,13 @@ from incognita.containers import (
 from incognita.errors import InvalidDataError, StorageError, WorkerError
 from incognita.extraction.classifier_pass import ClassifierExtraction
 from incognita.extraction.detector_pass import DetectorExtraction
-from incognita.extraction.loading import Inputs, Loader, ReaderProcesses, is_of_a_reader
+from incognita.extraction.loading import (
+    Inputs,
+    Loader,
+    ReaderProcesses,
+    is_of_a_reader,
+    pickled,
+)
 from incognita.extraction.recorded import save_outputs
 from incognita.extraction.settings import (
     FailedImage,
@@ -421,8 +427,8 @@ def run_on_devices(
     at_once = max(1, n_cores() // torch.get_num_threads())
     # GPUs schedule by themselves
     turns = context.Semaphore(len(devices) if job.settings.is_cuda else at_once)
-    source, pickled = source_of(job.task.model), _pickled(job)
-    shared = (source, pickled, shards, list(pending), context.Value("q", 0), turns)
+    source, content = source_of(job.task.model), pickled(job, "The model or the data set")
+    shared = (source, content, shards, list(pending), context.Value("q", 0), turns)
     n_readers //= len(devices)
     workers: dict[Connection, SpawnProcess] = {}
     try:
@@ -511,7 +517,7 @@ def _listen(workers: dict[Connection, SpawnProcess], on_progress: Progress) -> P
 
 def _work(
     source: Path | None,
-    pickled: bytes,
+    content: bytes,
     shards: StoredShards,
     pending: Sequence[ShardJob],
     counter: Any,
@@ -530,7 +536,7 @@ def _work(
     with suppress(BrokenPipeError):  # the parent is gone: nobody is left to report to
         try:
             with importable(source):  # a class of the model may be defined there
-                job: ExtractionJob = pickle.loads(pickled)
+                job: ExtractionJob = pickle.loads(content)
             job = replace(job, settings=replace(job.settings, device=device))
             with _opened(None, n_readers, job.settings) as readers:
                 jobs = _dealt(pending, counter)
@@ -552,16 +558,6 @@ def _dealt(pending: Sequence[ShardJob], counter: Any) -> Iterator[ShardJob]:
         if place >= len(pending):
             return
         yield pending[place]
-
-
-def _pickled(job: ExtractionJob) -> bytes:
-    try:
-        return pickle.dumps(job)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise InvalidDataError(
-            f"The model or the dataset cannot be sent to worker processes ({error}). Define its "
-            f"functions at the top of a module, or use workers=1."
-        ) from error
 
 
 def detect(model: Any, images: Any, *, settings: Settings = Settings()) -> Detections:  # noqa: B008 - it is frozen

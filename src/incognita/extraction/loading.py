@@ -36,7 +36,7 @@ LONGEST_REASON = 300
 PATIENCE = 600.0  # seconds without an image, after which a reader counts as hanging
 _AHEAD = 2  # batches being loaded while the network works on one
 _IMAGES_PER_TASK = 16
-_BLOCK = 32_768  # images of a data set that readers hold at once
+_BLOCK = 32_768  # images of a data set that readers hold at once: whole shards, so whole batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +256,7 @@ class _Blocks:
         start = rows.start // _BLOCK * _BLOCK
         if start not in self.written:
             path = self.folder / f"{start}.pickle"
-            path.write_bytes(_pickled(self._reader(start)))
+            path.write_bytes(pickled(self._reader(start), "The images or their preprocessing"))
             self.written[start] = str(path)
         return _Task(self.written[start], rows)
 
@@ -264,17 +264,18 @@ class _Blocks:
         n_images = len(self.dataset.image_ids)
         if n_images <= _BLOCK:
             return BatchReader(self.dataset, self.steps)
-        part = self.dataset.subset(range(start, min(start + _BLOCK + 512, n_images)))
+        part = self.dataset.subset(range(start, min(start + _BLOCK, n_images)))
         return BatchReader(part, self.steps, first=start)
 
 
-def _pickled(reader: BatchReader) -> bytes:
+def pickled(thing: object, what: str) -> bytes:
+    """Return what is sent to other processes; raise a sentence about what cannot be."""
     try:
-        return pickle.dumps(reader)
+        return pickle.dumps(thing)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InvalidDataError(
-            f"The images or their preprocessing cannot be sent to reader processes ({error}). "
-            f"Define functions at the top of a module, or use workers=0."
+            f"{what} cannot be sent to other processes ({error}). Define functions at the top of a "
+            f"module, or use one device and no workers."
         ) from error
 
 

@@ -636,8 +636,8 @@ def cost(runs: Runs) -> Section | None:
                 spec=_cost_dots(timed),
                 data=data,
                 description="Processor time of each method per box, on a logarithmic scale.",
-                definition="Processor time summed over threads, without the network: measured on "
-                "the machine of the run, not a property of the method.",
+                definition="Processor time of all threads, on a GPU the time until it is done, "
+                "without the network: on the machine of the run, not a property of the method.",
             ),
         ),
         anchor="cost",

@@ -235,7 +235,11 @@ def ablation(study: SelfAwareStudy) -> Section | None:
     data = chart_data({"step": names, **chosen, **{key: _percents(rows, key) for key in keys}})
     gains = data["daq"].diff().to_list()[1:]
     most = max(range(len(gains)), key=lambda k: gains[k])
-    finding = f"DAQ rises from {data['daq'][0]:.1f} to {data['daq'][-1]:.1f} %"
+    first, last = data["daq"][0], data["daq"][-1]
+    moves = "rises" if last > first else "falls"
+    finding = f"DAQ {moves} from {first:.1f} to {last:.1f} %"
+    if f"{first:.1f}" == f"{last:.1f}":
+        finding = f"The choices leave DAQ at {last:.1f} %"
     return Section(
         question="Which choice makes the difference?",
         sentence=(

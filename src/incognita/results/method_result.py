@@ -42,8 +42,9 @@ class Cost:
     Args:
         forwards: Forward passes per image, including the one that all methods share.
         backwards: Backward passes per image.
-        fit_seconds: Processor time of `fit`, summed over threads, without the network.
-        microseconds_per_sample: Processor time of scoring one row, without the network.
+        fit_seconds: Processor time of `fit`, summed over threads, without the network; on a GPU the
+            time until it is done.
+        microseconds_per_sample: The same for scoring one row.
         state_bytes: Memory of the fitted state.
     """
 
